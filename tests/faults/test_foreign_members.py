@@ -54,11 +54,16 @@ async def send(processes: DledgerProcesses, count: int = 50) -> None:
             await producer.send(Message(TOPIC, b"%d" % number))
 
 
-async def conflict_at(processes: DledgerProcesses, admin: AdminClient, member: str, text: str) -> None:
-    """Wait until a member reports a conflict in its status, its metric and one log line."""
+async def shows(processes: DledgerProcesses, admin: AdminClient, member: str, text: str) -> None:
+    """Wait until a member shows a conflict."""
     while text not in (await admin.runtime_info(processes.address(member))).get("dledgerConflict", ""):
         await asyncio.sleep(LOOK_S)
     assert await processes.metric(member, "replication_conflict") == 1
+
+
+async def conflict_at(processes: DledgerProcesses, admin: AdminClient, member: str, text: str) -> None:
+    """Wait until a member tells of a conflict, by its status, its metric and one line of its log."""
+    await shows(processes, admin, member, text)
     assert processes.log(member).count(text) == 1
 
 
@@ -105,27 +110,52 @@ async def test_the_disk_of_another_group_is_left_alone(tmp_path: Path) -> None:
         assert log_bytes(processes, taken) == kept
 
 
-async def test_an_older_copy_of_a_disk_is_left_alone(tmp_path: Path) -> None:
+async def test_an_older_copy_of_a_disk_takes_no_part(tmp_path: Path) -> None:
+    """Under a leader that was elected after the copy, after the restart of all members, and at each of its starts."""
     async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
         leader = await formed(processes, admin)
         await admin.create_topic(TOPIC, 1, 1)
         taken = follower_of(processes, leader)
+        others = [member for member in processes.ports if member != taken]
         processes.kill(taken)
         older = tmp_path / "older"
         shutil.copytree(processes.root(taken), older)
-        for _ in range(2):
-            await processes.start(taken)
-            await processes.probed(taken, "/replication/caught-up")
-            await send(processes)
-            processes.kill(taken)
+        await processes.start(taken)
+        await processes.probed(taken, "/replication/caught-up")
+        await send(processes)
+        end = int((await admin.runtime_info(processes.address(taken)))["commitLogMaxOffset"])
+        for member in others:
+            await promised(processes, member, taken, end)
+        processes.kill(taken)
         processes.wipe(taken)
         shutil.copytree(older, processes.root(taken))
-        await processes.start(taken)
-        await conflict_at(processes, admin, leader, f"the disk of {taken} is an older copy of itself")
-        processes.kill(taken)
+        for member in others:
+            processes.kill(member)
+        await asyncio.gather(*map(processes.start, others))
+        leader = await processes.leader(admin)
+        kept = log_bytes(processes, taken)
+        for _ in range(3):
+            await processes.start(taken)
+            own = (await admin.runtime_info(processes.address(taken)))["dledgerDisk"]
+            await conflict_at(processes, admin, leader, f"the disk of {taken} is an older copy of itself")
+            await shows(processes, admin, taken, "the disk of this member is an older copy of itself")
+            await send(processes)
+            assert log_bytes(processes, taken) == kept
+            processes.kill(taken)
         processes.wipe(taken)
         await processes.start(taken)
         await processes.votes(admin, leader, taken)
+        assert (await admin.runtime_info(processes.address(taken)))["dledgerDisk"] != own
+
+
+async def promised(processes: DledgerProcesses, member: str, other: str, end: int) -> None:
+    """Wait until a member has saved that another one has the log up to ``end``."""
+    file = processes.root(member) / "config/dledgerCommit.json"
+    while True:
+        saved = json.loads(file.read_text()).get("promises", []) if file.exists() else []
+        if any(each[0] == other and each[2][3][0] >= end for each in saved):
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 async def test_two_processes_with_one_identity_are_told_of(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
@@ -35,9 +36,13 @@ from raptormq.raft import (
     DataAppended,
     Entry,
     HardState,
+    Hello,
+    HelloResponse,
+    MemberPromise,
     Message,
     Options,
     Position,
+    Promise,
     Proposal,
     ProposalRefused,
     Raft,
@@ -85,6 +90,11 @@ PROFILES = (
     ("wipe", "retain", "kill_leader", "cut"),
 )
 """Combinations of faults, as names of methods of :class:`Simulation`."""
+RESTORING = ("restore", "restore", "restore", "kill_leader", "cut_leader")
+RESTORES = 0.1
+"""Share of the seeds with older copies of disks. They are chosen by a random source of their own, so that the other
+seeds stay the same.
+"""
 
 
 class SimulationFailed(AssertionError):
@@ -109,6 +119,23 @@ class Disk:
         self.entries: list[Entry] = []
         self.commit = ZERO
         self.may_have_lost_data = False
+        self.promises: tuple[MemberPromise, ...] = ()
+        self.lacks_promises = False
+        """Whether this is an older copy of a disk, which lacks what that disk had promised."""
+
+    def copy(self) -> Disk:
+        """Return a copy, as a snapshot of the volume is."""
+        copied = copy(self)
+        copied.records, copied.entries = list(self.records), list(self.entries)
+        return copied
+
+    def promised(self) -> Promise:
+        """Return what is on this disk."""
+        return Promise(0, self.state.term, self.entries[-1].term if self.entries else 0, self.end)
+
+    @property
+    def end(self) -> Position:
+        return Position(len(self.records), len(self.entries))
 
     def do(self, effect: Any) -> None:
         """Apply one effect on the log."""
@@ -142,6 +169,7 @@ class Node:
         self.group = group
         self.id = member_id
         self.disk = Disk(group.rng.getrandbits(62) + 1)
+        self.older: Disk | None = None
         self.raft: Raft | None = None
         self.process = 0
         self.paused_until = 0
@@ -165,6 +193,7 @@ class Node:
             len(disk.records),
             disk.commit,
             disk.may_have_lost_data and not group.sync,
+            disk.promises,
         )
         peers = dict.fromkeys([*group.nodes, self.id], "")
         self.raft = Raft(
@@ -286,6 +315,7 @@ class Node:
             return
         disk, group = self.disk, self.group
         if ready.hard_state is not None:
+            assert disk.lacks_promises or not ready.hard_state.outdated, f"{self.id} is refused, and lacks nothing"
             disk.state = ready.hard_state
             disk.may_have_lost_data = disk.may_have_lost_data and ready.hard_state.recovering
         for effect in ready.log:
@@ -293,6 +323,8 @@ class Node:
             if isinstance(effect, Reset):
                 self.checked = effect.end.offset
         for message in ready.messages:
+            if disk.lacks_promises:
+                assert isinstance(message, Hello | HelloResponse), f"{self.id} takes part on an older disk: {message}"
             if isinstance(message, Append) and message.end.offset > message.previous.offset:
                 message.data = disk.records[message.previous.offset : message.end.offset]
             group.send(message)
@@ -312,6 +344,7 @@ class Node:
             group.check_majority(raft, commit)
         if group.rng.random() < 0.3:
             disk.commit = commit
+            disk.promises = raft.promises
         while self.waiting and self.waiting[0][0] <= commit.offset:
             end, term, record = self.waiting.pop(0)
             if raft.role is Role.LEADER and raft.term == term:
@@ -372,13 +405,16 @@ class Simulation:
         self.acknowledged: dict[int, int] = {}
         self.acknowledged_end = 0
         self.reads: dict[str, int] = {}
+        self.read_count = 0
         self.next_record = 0
         self.healed = False
         self.first_healed = 0
         self.client_gap = rng.choice((3, 8, 25))
         self.flush_ms = rng.choice((3, 15, 60, 250))
         # Runs with few kinds of faults reach deeper states than runs with all of them.
-        self.kinds = rng.choice(PROFILES)
+        self.kinds: tuple[str, ...] = rng.choice(PROFILES)
+        if Random(f"restores {seed}").random() < RESTORES:
+            self.kinds = RESTORING
         self.fault_gap = rng.choice((30, 90))
 
     def align(self, start: int, limit: int) -> int:
@@ -452,7 +488,8 @@ class Simulation:
 
     def read(self, node: Node) -> None:
         if node.raft is not None and node.paused_until <= self.now:
-            context = f"read {self.count}"
+            self.read_count += 1
+            context = f"read {self.read_count}"
             self.reads[context] = self.acknowledged_end
             self.ask(node, ReadIndex(context))
 
@@ -586,6 +623,44 @@ class Simulation:
             node.wipe()
             self.later(self.rng.randint(1, 60), self.revive, node)
 
+    def restore(self, node: Node) -> None:
+        """Copy a disk; later put the copy in the place of the disk, and let the others know nothing but what the leader
+        has told them.
+        """
+        if node.older is None:
+            node.older = node.disk.copy() if node.disk.state.boot else None  # an unused one has no identity yet
+        elif node.raft is not None and node is not self.leader() and self.may_forget(node):
+            node.kill()
+            self.later(self.rng.randint(20, 60), self.restore_now, node)
+
+    def restore_now(self, node: Node) -> None:
+        others = [other for other in self.nodes.values() if other is not node]
+        older = node.older
+        if not self.healed and node.raft is None and older is not None and self.may_forget(node):
+            known = self.promise_known_to_all(node, others)
+            is_same = older.state.incarnation == node.disk.state.incarnation
+            if known is not None and is_same and known[1:] > older.promised()[1:]:
+                node.disk, node.older = older, None
+                older.lacks_promises = True
+        self.revive(node)
+
+    def promise_known_to_all(self, node: Node, others: list[Node]) -> Promise | None:
+        """Return what all others know that a member has promised, if the leader does not know more; write it to their
+        disks. If one of them had not heard of it and the leader failed, nobody could know.
+        """
+        leader = self.leader()
+        if leader is None or leader.raft is None or leader.raft._leadership is None or self.blocked:
+            return None
+        promises = []
+        leader.raft._keep_promises()
+        for other in others:
+            found = None if other.raft is None else other.raft._promises.get(node.id)
+            if other.raft is None or found is None or found.incarnation != node.disk.state.incarnation:
+                return None
+            other.disk.promises = other.raft.promises
+            promises.append(found.promise)
+        return promises[0] if len(set(promises)) == 1 else None
+
     def may_forget(self, node: Node) -> bool:
         """Return whether no other member has lost data. The group must survive only the loss of a minority."""
         leader = self.leader()
@@ -598,6 +673,7 @@ class Simulation:
             other = self.nodes[member.id]
             state = other.disk.state
             forgets = other.disk.may_have_lost_data or state.recovering or state.incarnation != member.incarnation
+            forgets = forgets or other.disk.lacks_promises
             if forgets or member.suffrage != "voter" or not state.group:
                 return False
         # All members must know that a member was replaced or has recovered, because an older leader may count it
@@ -651,7 +727,8 @@ class Simulation:
 
     def retain(self, node: Node) -> None:
         if node.raft is not None and node.raft._applied.offset > 4:
-            start = max(node.disk.start, node.raft._applied.offset - self.rng.randint(1, 20))
+            wanted = node.raft._applied.offset - self.rng.randint(1, 20)
+            start = max(node.disk.start, min(wanted, node.disk.durable))  # closed segments are flushed
             for offset in range(node.disk.start, start):
                 node.disk.records[offset] = None
             node.disk.start = start
@@ -663,6 +740,10 @@ class Simulation:
         self.blocked.clear()
         for node in self.nodes.values():
             node.paused_until = 0
+            if node.disk.lacks_promises:
+                if node.raft is not None:
+                    node.kill()
+                node.wipe()
             if node.raft is None:
                 node.start()
 
@@ -702,7 +783,10 @@ class Simulation:
             disk = self.nodes[member.id].disk
             if member.suffrage == "voter":
                 forgot = (
-                    disk.may_have_lost_data or disk.state.recovering or disk.state.incarnation != member.incarnation
+                    disk.may_have_lost_data
+                    or disk.lacks_promises
+                    or disk.state.recovering
+                    or disk.state.incarnation != member.incarnation
                 )
                 holders += forgot or (disk.durable if self.sync else len(disk.records)) >= commit.offset
         assert holders >= configuration.quorum(), f"{leader.id} commits {commit}, which {holders} voters have"

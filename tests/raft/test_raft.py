@@ -16,10 +16,12 @@ from raptormq.raft import (
     Entry,
     HardState,
     Hello,
+    HelloResponse,
     Member,
     Message,
     Options,
     Position,
+    Promise,
     PromoteMember,
     ProposalRefused,
     Raft,
@@ -44,9 +46,20 @@ PEERS = {"n0": "", "n1": "", "n2": ""}
 def member(
     options: Options | None = None, *, end: int = 100, commit: Position = ZERO, entries: tuple[Entry, ...] = ()
 ) -> Raft:
-    """Return n0 of a group in term 1."""
+    """Return n0 of a group that is in term 1, after all others have said that it has what it has promised."""
     saved = Saved(HardState(1, "", 10, 1, GROUP), entries or (Entry(1, 0, MEMBERS),), end=end, commit=commit)
     raft = Raft("n0", saved, options or Options(peers=PEERS), Random(1), lambda start, limit: limit)
+    raft.tick(0)
+    for sent in work(raft):
+        assert isinstance(sent, Hello)
+        raft.step(HelloResponse(**head(sent.to), asked_boot=sent.boot, promise=Promise()))  # type: ignore[arg-type]
+    return raft
+
+
+def restarted(state: HardState | None = None, configuration: Configuration = MEMBERS) -> Raft:
+    """Return n0 just after its start."""
+    saved = Saved(state or HardState(1, "", 10, 1, GROUP), (Entry(1, 0, configuration),), end=100)
+    raft = Raft("n0", saved, Options(peers=PEERS), Random(1), lambda start, limit: limit)
     raft.tick(0)
     work(raft)
     return raft

@@ -9,7 +9,7 @@ import pytest
 from tests.raft.simulation import Simulation
 
 BLOCK = 200
-"""Number of seeds of a test. The first block of seeds must find each seeded bug of `tests/mutants/raft.toml`."""
+"""Number of seeds of a test. A seeded bug of `tests/mutants/raft.toml` names the block that must find it."""
 
 SEEDS = int(os.environ.get("RAFT_SEEDS", "5000"))
 """Number of seeds; `RAFT_SEEDS=100000 make test-simulation` runs more."""

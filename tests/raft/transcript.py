@@ -27,6 +27,8 @@ Commands:
     flush n0                    flush what is written, and tell the member (of a group with sync)
     mark n0 | flushed n0        the two halves of it
     kill n0 | power n0 OFFSET | wipe n0 | start n0
+    meet n0                     deliver its Hello and the responses
+    copy n0 | restore n0        keep a copy of its disk; put that copy in its place
     ended n1 n0                 tell n1 that the process of n0 has ended
     deleted n0 OFFSET           retention deletes what is before an offset
     status                      one line for each member
@@ -52,6 +54,7 @@ from raptormq.raft import (
     Entry,
     FlushMark,
     HardState,
+    MemberPromise,
     Message,
     Options,
     Position,
@@ -84,6 +87,8 @@ class Member:
         self.entries: list[Entry] = []
         self.begin = self.end = 0
         self.commit = ZERO
+        self.promises: tuple[MemberPromise, ...] = ()
+        self.kept: tuple[Any, ...] | None = None
         self.may_have_lost_data = False
         self.raft: Raft | None = None
         self.held = False
@@ -92,7 +97,9 @@ class Member:
         self.now = 0
 
     def start(self) -> None:
-        saved = Saved(self.state, tuple(self.entries), self.begin, self.end, self.commit, self.may_have_lost_data)
+        saved = Saved(
+            self.state, tuple(self.entries), self.begin, self.end, self.commit, self.may_have_lost_data, self.promises
+        )
         self.raft = Raft(self.id, saved, self.options, Random(self.id), align)
         self.doing = None
         self.may_have_lost_data = False
@@ -280,6 +287,22 @@ class Transcript:
     def do_start(self, words: list[str]) -> None:
         self.members[words[0]].start()
 
+    def do_meet(self, words: list[str]) -> None:
+        self.pump()
+        self.do_deliver(["Hello", f"{words[0]}->"])
+        self.do_deliver(["HelloResponse", f"->{words[0]}"])
+
+    def do_copy(self, words: list[str]) -> None:
+        member = self.members[words[0]]
+        member.kept = (member.state, list(member.entries), member.begin, member.end, member.commit, member.promises)
+
+    def do_restore(self, words: list[str]) -> None:
+        member = self.members[words[0]]
+        assert member.kept is not None
+        member.raft = None
+        member.state, entries, member.begin, member.end, member.commit, member.promises = member.kept
+        member.entries = list(entries)
+
     def do_deleted(self, words: list[str]) -> None:
         self.members[words[0]].begin = int(words[1])
         self.raft(words[0]).starts_at(int(words[1]))
@@ -346,6 +369,8 @@ class Transcript:
                 self.show(f"{member.id} term {ready.hard_state.term} vote {ready.hard_state.vote or '-'}")
             if ready.hard_state.recovering != member.state.recovering:
                 self.show(f"{member.id} {'is recovering' if ready.hard_state.recovering else 'has recovered'}")
+            if ready.hard_state.outdated and not member.state.outdated:
+                self.show(f"{member.id} is outdated")
             member.state = ready.hard_state
         for effect in ready.log:
             member.do(effect)
@@ -362,6 +387,7 @@ class Transcript:
         for read in ready.reads:
             self.show(f"{member.id} may answer {read.context} when it has applied {read.position}")
         member.doing = None
+        member.promises = member.raft.promises
         member.raft.advance(ready)
 
 

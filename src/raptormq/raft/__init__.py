@@ -46,6 +46,10 @@ Power loss: if the machine may have lost records that the member had confirmed, 
 ``Saved.may_have_lost_data``. Until it has caught up with the commit position at its restart, its vote counts only if
 all voters grant theirs. Therefore a group whose majority lost power elects a leader only when all voters are back, and
 then the one with the most complete log.
+
+Older copies: the shell saves :attr:`Raft.promises` from time to time, so that members know what the others have on
+their disks. A disk that lacks something of that at a start was replaced by an older copy of itself
+(:mod:`~.promises`). The member is outdated then (:attr:`HardState.outdated`) and takes no part in its group.
 """
 
 from .effects import (
@@ -68,6 +72,7 @@ from .messages import (
     Append,
     AppendResponse,
     Hello,
+    HelloResponse,
     Install,
     Message,
     ReadIndexRequest,
@@ -76,6 +81,7 @@ from .messages import (
     VoteRequest,
     VoteResponse,
 )
+from .promises import MemberPromise, Promise
 from .proposals import (
     AddMember,
     DataAppended,
@@ -103,15 +109,18 @@ __all__ = [
     "FlushMark",
     "HardState",
     "Hello",
+    "HelloResponse",
     "Install",
     "InvariantViolated",
     "LacksData",
     "LogEffect",
     "Member",
+    "MemberPromise",
     "MemberStatus",
     "Message",
     "Options",
     "Position",
+    "Promise",
     "PromoteMember",
     "Proposal",
     "ProposalRefused",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .log import ZERO, Configuration, Entry, Position
 from .messages import Message
+from .promises import MemberPromise
 
 
 class Role(StrEnum):
@@ -24,9 +25,12 @@ class HardState(NamedTuple):
         term: the largest term seen.
         vote: id of the member that got this member's vote in ``term``; empty for none.
         incarnation: the random identity of this disk, never 0.
-        boot: number of process starts on this disk.
+        boot: number of the process. It grows with each start by a random step, so that the processes of two copies of a
+            disk have different numbers.
         group: the random id of the group; 0 before the member belongs to one.
         recovering: the member may have lost records that it had confirmed, and has not caught up yet.
+        outdated: the disk is an older copy of itself: another member knows what it has promised and lacks. The member
+            takes no part in its group.
     """
 
     term: int = 0
@@ -35,6 +39,7 @@ class HardState(NamedTuple):
     boot: int = 0
     group: int = 0
     recovering: bool = False
+    outdated: bool = False
 
 
 class Saved(NamedTuple):
@@ -47,6 +52,7 @@ class Saved(NamedTuple):
         end: end of the commit log after recovery, at a record boundary.
         commit: the commit position that was saved last; it may be out of date.
         may_have_lost_data: the machine may have lost power while confirmed records were not flushed.
+        promises: what other members have promised, as it was saved last; it may be out of date.
     """
 
     hard_state: HardState
@@ -55,6 +61,7 @@ class Saved(NamedTuple):
     end: int = 0
     commit: Position = ZERO
     may_have_lost_data: bool = False
+    promises: tuple[MemberPromise, ...] = ()
 
 
 class Truncate(NamedTuple):

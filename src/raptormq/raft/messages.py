@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from .log import ZERO, Configuration, Entry, Position
+from .promises import NOTHING, MemberPromise, Promise
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,21 +52,47 @@ class Message:
 
 @dataclass(slots=True, kw_only=True)
 class Hello(Message):
-    """Announces a disk; sent to all configured and known members while the sender has no live leader.
+    """Announces a disk; sent to all configured and known members while the sender has no live leader, or is not known
+    to have all that it has promised.
 
     The leader replaces the disk of a known id automatically. A new id needs :class:`~.proposals.AddMember`.
 
     Attributes:
         fresh: whether the disk belongs to no group.
         has_data: whether the log has bytes.
+        start: what was on the disk when the process started.
+        lost_power: whether the member may have lost bytes, as it knew at the start.
+        asks: whether the member wants a response.
+        outdated: whether the member knows that its disk is an older copy of itself.
     """
 
     fresh: bool = True
     has_data: bool = False
+    start: Promise = NOTHING
+    lost_power: bool = False
+    asks: bool = False
+    outdated: bool = False
 
     def details(self) -> str:
         notes = f"{' fresh' if self.fresh else ''}{' has data' if self.has_data else ''}"
+        notes += f"{' asks' if self.asks else ''}{' outdated' if self.outdated else ''}"
         return f" incarnation {self.incarnation}{notes}"
+
+
+@dataclass(slots=True, kw_only=True)
+class HelloResponse(Message):
+    """The response to a :class:`Hello`: what the sender knows that the disk has promised.
+
+    Attributes:
+        asked_boot: ``boot`` of the request.
+        promise: the newest promise known of the disk.
+    """
+
+    asked_boot: int
+    promise: Promise
+
+    def details(self) -> str:
+        return f" promised {self.promise.last_term}@{self.promise.end} in term {self.promise.term}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +155,7 @@ class Append(Message):
         sent: position up to which the leader has sent its log; ``0+0`` in a probe. A follower that has received less
             reports a loss.
         round: number of the last heartbeat round, for read-index.
+        promises: in a heartbeat, what the members have promised to the leader, and what it has stored itself.
         data: the bytes of the range, opaque to the library. The leader's shell attaches them when it sends the message;
             the follower's shell gets them in the effect :class:`~.effects.AppendData`.
     """
@@ -139,6 +167,7 @@ class Append(Message):
     commit: Position = ZERO
     sent: Position = ZERO
     round: int = 0
+    promises: tuple[MemberPromise, ...] = ()
     data: Any = None
 
     def details(self) -> str:

@@ -37,6 +37,7 @@ from .messages import (
     Append,
     AppendResponse,
     Hello,
+    HelloResponse,
     Install,
     Message,
     ReadIndexRequest,
@@ -45,6 +46,7 @@ from .messages import (
     VoteRequest,
     VoteResponse,
 )
+from .promises import NOTHING, MemberPromise, Promise, StartCheck
 from .proposals import (
     AddMember,
     DataAppended,
@@ -62,6 +64,12 @@ MAX_TERM_STEP = 1 << 32
 """How far a message may be ahead of the member's term: one false message must not use up the 2^63 terms."""
 CONFLICT_ELECTIONS = 60
 """Number of election timeouts for which a conflict is shown. Members repeat what is refused several times within it."""
+BOOT_STEP_BITS = 20
+"""Size of the random step between the numbers of two processes of a disk."""
+OUTDATED = (
+    "the disk of this member is an older copy of itself and lacks what the member has confirmed to its group: its disk"
+    " must be empty"
+)
 RECOVER = "raft:recover"
 """Context of the read-index request with which a recovering member learns the commit position at its restart."""
 
@@ -142,12 +150,18 @@ class Raft:
         self._committed = self._applied = self._log.prefix(*saved.commit)
         lacking = self._committed < saved.commit or len(self._log.entries) < len(saved.entries)
         forgot = saved.may_have_lost_data or (lacking and not options.sync_flush)
-        self._state = state._replace(boot=state.boot + 1, recovering=bool(state.group) and (state.recovering or forgot))
+        self._state = state._replace(
+            boot=state.boot + 1 + rng.getrandbits(BOOT_STEP_BITS),
+            recovering=bool(state.group) and (state.recovering or forgot),
+        )
         self._saved_state = state
         # Progress of the shell: bytes written, bytes stored (flushed, or only written without sync_flush), and number
         # of durable entries.
         self._written = self._flushed = saved.end
         self._kept = self._log.end.entries
+        self._promises = {each.id: each for each in saved.promises}
+        start = Promise(self._state.boot, state.term, self._log.last_term, self._log.end)
+        self._start_check = StartCheck(start, self._state.recovering, is_new=not state.boot)
         self._truncations = 0
         self._floor = UNCUT  # lowest truncation since the outstanding Ready was returned
         self._effects: list[LogEffect] = []
@@ -235,12 +249,18 @@ class Raft:
         if message.group and message.group != self._state.group and not self._is_fresh():
             self._note_conflict(f"{message.sender} belongs to another group ({message.group:x})")
             return
+        if isinstance(message, HelloResponse):
+            self._on_hello_response(message)
+            return
+        if not self._may_handle(message):
+            return
         if message.term > self._state.term + MAX_TERM_STEP:
             self._note_conflict(
                 f"{message.sender} names the term {message.term}, and the group is in {self._state.term}"
             )
             return
-        if not self._is_outdated(message) and self._agree_on_term(message):
+        if not self._is_of_former_process(message) and self._agree_on_term(message):
+            self._note_vote(message)
             self._handlers[type(message)](message)
 
     def tick(self, now_ms: int) -> None:
@@ -253,9 +273,10 @@ class Raft:
             self._now_ms += max(0, min(now_ms - self._clock_ms, self._options.election_ms // 2))
         self._clock_ms = now_ms
         self._forget_conflict()
+        self._start_check.update(self._other_voters(), is_late=self._is_late())
         if self._leadership is not None:
             self._lead()
-        elif not self._leader_is_alive() and self._now_ms >= self._hello_due_ms:
+        elif not (self._leader_is_alive() and self._start_check.is_done) and self._now_ms >= self._hello_due_ms:
             self._hello_due_ms = self._now_ms + self._options.heartbeat_ms
             self._send_hello()
         if self._leadership is None and self._now_ms >= self._election_due_ms:
@@ -400,8 +421,13 @@ class Raft:
             transferring_to=transfer.to if transfer else "",
             joining_disks=tuple(self._joining_disks().items()),
             elections=self._elections,
-            conflict=self._conflict,
+            conflict=OUTDATED if self._state.outdated else self._conflict,
         )
+
+    @property
+    def promises(self) -> tuple[MemberPromise, ...]:
+        """What other members have promised, to be saved from time to time (:attr:`Saved.promises`)."""
+        return tuple(self._promises.values())
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -410,11 +436,9 @@ class Raft:
 
     # Terms and roles
 
-    def _is_outdated(self, message: Message) -> bool:
-        """Return whether a message comes from a former disk or process of its sender. Record a new process.
-
-        Messages of a former process arrive shortly after a restart. If they are all that arrives, the disk is an older
-        copy, for example a restored snapshot. It lacks bytes that it has confirmed, and its messages have no effect.
+    def _is_of_former_process(self, message: Message) -> bool:
+        """Return whether a message comes from a former process of its sender. Record a new process: what the former one
+        has confirmed counts no more.
         """
         if self._leadership is None:
             return False
@@ -424,11 +448,9 @@ class Raft:
         if not progress.boot:
             progress.boot = message.boot
         elif message.boot > progress.boot:
+            self._keep_promise(self._promise_to_leader(progress))
             progress.restarted(message.boot, self._log.end)
-        is_outdated = message.boot < progress.boot
-        if is_outdated and self._now_ms - progress.answered_ms >= self._options.election_ms:
-            self._note_older_disk(message.sender)
-        return is_outdated
+        return message.boot < progress.boot
 
     def _agree_on_term(self, message: Message) -> bool:
         """Compare the term of a message with the member's term. Become a follower if it is newer, and return whether
@@ -455,12 +477,6 @@ class Raft:
     def _note_conflict(self, text: str) -> None:
         self._conflict, self._conflict_ms = text, self._now_ms
 
-    def _note_older_disk(self, member: str) -> None:
-        self._note_conflict(
-            f"the disk of {member} is an older copy of itself and lacks what {member} has confirmed: its disk must be"
-            " empty"
-        )
-
     def _forget_conflict(self) -> None:
         """Clear a conflict that has not recurred. Data on a disk without a group is a conflict until the member joins a
         group.
@@ -475,6 +491,7 @@ class Raft:
         return bool(self._leader) and self._now_ms - self._heard_ms < self._options.election_ms
 
     def _become_follower(self, term: int, leader: str) -> None:
+        self._keep_promises()
         if term > self._state.term:
             self._state = self._state._replace(term=term, vote="")
             self._verified = self._reported = self._leader_commit = ZERO
@@ -495,7 +512,7 @@ class Raft:
 
     def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
         self._restart_election_timer()
-        if not self.eligible:
+        if not (self.eligible and self._start_check.is_done) or self._state.outdated:
             return
         bootstrap = self._is_fresh()
         configuration = self._first_configuration() if bootstrap else self._log.configuration
@@ -552,13 +569,30 @@ class Raft:
         return Configuration.of(members)
 
     def _send_hello(self) -> None:
-        """Announce this disk to all peers and members. The disk may be new, or the leader may have replaced it."""
+        """Announce this disk to all peers and members. The disk may be new or an older copy, or the leader may have
+        replaced it.
+        """
         known = dict.fromkeys([*self._options.peers, *(member.id for member in self._log.configuration.members)])
         for peer in known:
             if peer != self.id:
-                self._send(Hello, peer, 0, fresh=self._is_fresh(), has_data=self._log.end.offset > 0)
+                self._send_hello_to(peer)
+
+    def _send_hello_to(self, peer: str) -> None:
+        self._send(
+            Hello,
+            peer,
+            0,
+            fresh=self._is_fresh(),
+            has_data=self._log.end.offset > 0,
+            start=self._start_check.start,
+            lost_power=self._start_check.lost_power,
+            asks=self._start_check.needs(self._other_voters()),
+            outdated=self._state.outdated,
+        )
 
     def _on_hello(self, hello: Hello) -> None:
+        if hello.fresh or self._is_fresh() or hello.group == self._state.group:
+            self._respond_to_hello(hello)
         if self._is_fresh():
             if hello.fresh and hello.sender in self._options.peers:
                 self._fresh_peers[hello.sender] = (hello.incarnation, hello.has_data, self._now_ms)
@@ -570,6 +604,95 @@ class Raft:
             self._note_conflict(f"{hello.sender} cannot join with data of another group: its disk must be empty")
         else:
             self._unknown_disks[hello.sender] = (hello.incarnation, self._now_ms)
+
+    # Promises
+
+    def _respond_to_hello(self, hello: Hello) -> None:
+        """Tell a member what it has promised. If it has that, its new process has promised as much."""
+        self._keep_promises()
+        found = self._promises.get(hello.sender)
+        known = found.promise if found is not None and found.incarnation == hello.incarnation else NOTHING
+        if hello.asks:
+            self._send(HelloResponse, hello.sender, hello.incarnation, asked_boot=hello.boot, promise=known)
+        if hello.outdated:
+            self._note_conflict(
+                f"the disk of {hello.sender} is an older copy of itself and lacks what {hello.sender} has confirmed:"
+                " its disk must be empty"
+            )
+        elif not known.is_broken_by(hello.start, lost_power=hello.lost_power):
+            # Otherwise the message is late, or comes from a copy, which learns it from the response.
+            self._is_of_former_process(hello)
+            renewed = known.renewed(hello.start, lost_power=hello.lost_power)
+            self._keep_promise(MemberPromise(hello.sender, hello.incarnation, renewed))
+
+    def _on_hello_response(self, response: HelloResponse) -> None:
+        check = self._start_check
+        if response.asked_boot != self._state.boot or self._state.outdated:
+            return
+        if response.promise.is_broken_by(check.start, lost_power=check.lost_power):
+            self._become_follower(self._state.term, "")
+            self._state = self._state._replace(outdated=True)
+            return
+        member = self._log.configuration.get(response.sender)
+        is_member = member is not None and member.incarnation == response.incarnation
+        # Another disk of the group's member has not seen what was promised to the group.
+        if is_member or self._is_fresh() or response.group == self._state.group:
+            check.responded.add(response.sender)
+            check.update(self._other_voters(), is_late=self._is_late())
+
+    def _other_voters(self) -> set[str]:
+        return set(self._log.configuration.voters() or self._options.peers) - {self.id}
+
+    def _is_late(self) -> bool:
+        """Return whether the first election timeout of this process is over."""
+        return self._now_ms >= self._options.election_ms
+
+    def _may_handle(self, message: Message) -> bool:
+        """Return whether enough members have said that this disk has what it has promised. If the sender has not, ask
+        it.
+        """
+        check = self._start_check
+        if self._state.outdated or check.is_done:
+            return not self._state.outdated
+        if message.sender not in check.responded:
+            self._send_hello_to(message.sender)
+        may_follow = check.lets_follow(message.sender, self._other_voters(), is_late=self._is_late())
+        return may_follow and isinstance(message, Append | Install)
+
+    def _note_vote(self, message: Message) -> None:
+        """Remember that a member is in a term, if its process is known to have what it has promised before."""
+        if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
+            found = self._promises.get(message.sender)
+            if found is not None and found.promise.boot == message.boot:
+                promise = Promise(message.boot, message.term)
+                self._keep_promise(MemberPromise(message.sender, message.incarnation, promise))
+
+    def _keep_promise(self, new: MemberPromise) -> None:
+        member = self._log.configuration.get(new.id)
+        if member is None or member.incarnation != new.incarnation or new.id == self.id:
+            return
+        known = self._promises.get(new.id)
+        if known is None or known.incarnation != new.incarnation or known.promise < new.promise:
+            self._promises[new.id] = new
+
+    def _keep_promises(self) -> None:
+        if self._leadership is not None:
+            for progress in self._leadership.progress.values():
+                self._keep_promise(self._promise_to_leader(progress))
+
+    def _promise_to_leader(self, progress: Progress) -> MemberPromise:
+        """Return what a member has promised to this leader."""
+        promise = Promise(progress.boot, self._state.term, self._log.term_at(progress.match), progress.match)
+        return MemberPromise(progress.id, progress.incarnation, promise if progress.match > ZERO else NOTHING)
+
+    def _told_promises(self) -> tuple[MemberPromise, ...]:
+        """Return what a leader tells the others in its heartbeats."""
+        self._keep_promises()
+        state, stored = self._state, self._stored()
+        own = Promise(state.boot, state.term, self._log.term_at(stored), stored)
+        return (*self._promises.values(), MemberPromise(self.id, state.incarnation, own))
+
+    # Votes
 
     def _on_vote_request(self, request: VoteRequest) -> None:
         log, state = self._log, self._state
@@ -674,6 +797,8 @@ class Raft:
     def _on_append(self, append: Append) -> None:
         if not self._follow(append):
             return
+        for each in append.promises:
+            self._keep_promise(each)
         log = self._log
         if not log.contains(append.previous, append.previous_term):
             term, end = log.end_of(append.previous_term)
@@ -827,20 +952,20 @@ class Raft:
         if self._now_ms < leadership.heartbeat_due_ms:
             return
         leadership.heartbeat_due_ms = self._now_ms + self._options.heartbeat_ms
-        self._heartbeat(leadership)
+        self._heartbeat(leadership, self._told_promises())
         if leadership.transfer and self._now_ms >= leadership.transfer.deadline_ms:
             leadership.transfer = None
         self._repair_membership(leadership)
         self._transfer_to_preferred(leadership)
 
-    def _heartbeat(self, leadership: Leadership) -> None:
+    def _heartbeat(self, leadership: Leadership, promises: tuple[MemberPromise, ...] = ()) -> None:
         leadership.round += 1
         for progress in leadership.progress.values():
             progress.waiting = False
             if progress.probing:
                 self._send_range(progress)
             else:
-                self._send_append(progress, progress.received, progress.received)
+                self._send_append(progress, progress.received, progress.received, promises)
         self._confirm_reads(leadership)
 
     def _send_range(self, progress: Progress) -> None:
@@ -876,7 +1001,9 @@ class Raft:
     def _leadership_round(self) -> int:
         return self._leadership.round if self._leadership else 0
 
-    def _send_append(self, progress: Progress, start: Position, end: Position) -> None:
+    def _send_append(
+        self, progress: Progress, start: Position, end: Position, promises: tuple[MemberPromise, ...] = ()
+    ) -> None:
         self._send(
             Append,
             progress.id,
@@ -888,6 +1015,7 @@ class Raft:
             commit=self._committed,
             sent=ZERO if progress.probing else progress.next,
             round=self._leadership_round(),
+            promises=promises,
         )
 
     def _on_append_response(self, response: AppendResponse) -> None:
@@ -903,10 +1031,6 @@ class Raft:
             return
         if response.round > leadership.round:
             self._note_conflict(f"{response.sender} answers the heartbeat {response.round}, which was not sent")
-            return
-        if response.rejected and ZERO < progress.match == response.previous and response.round > progress.round:
-            # It has seen a later heartbeat than in any response before, so this is no delayed response.
-            self._note_older_disk(response.sender)
             return
         progress.active = True
         progress.answered_ms = self._now_ms

@@ -27,7 +27,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from raptormq.raft import ProposalRefused, Role, TransferLeadership
+from raptormq.broker.replication.group_member import GroupMember
+from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
 from tests.broker.replication.group import Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline, read_queue
@@ -43,6 +44,7 @@ PROFILES = (
     ("wipe", "retire", "kill_leader", "start", "start"),
     ("transfer", "cut_leader", "heal", "kill", "start"),
     ("refuse_writes", "kill_leader", "start", "start"),
+    ("restore", "restore", "kill_leader", "start", "start"),
     ("kill", "power", "cut", "heal", "start", "start", "retire", "transfer", "wipe", "refuse_writes", "flush"),
 )
 """Combinations of faults, as names of methods of :class:`Simulation`."""
@@ -81,6 +83,10 @@ class Simulation:
         self.seen: dict[int, str] = {}
         """Messages that a consumer has read, by offset of the queue."""
         self.passed_reads = 0
+        self.restored = 0
+        self._copies: dict[str, tuple[MemoryFileSystem, Promise]] = {}
+        self._lacking: set[str] = set()
+        """Members whose disk is an older copy of itself."""
         self._reads: list[asyncio.Task[bool]] = []
 
     def run(self) -> None:
@@ -134,11 +140,21 @@ class Simulation:
             group.deliver(index)
             await group.settle()
 
+    async def _deliver_everything(self) -> None:
+        await self.group.settle()
+        while self.group.network:
+            self.group.deliver(0)
+            await self.group.settle()
+
     async def _end(self) -> None:
         """Heal all faults, and check the final state."""
         group = self.group
         for each in group.alive:
             self._allow_writes(each)
+        for each in [group.members[member] for member in self._lacking]:
+            if each.member is not None:
+                each.kill()
+            each.volume = MemoryFileSystem()
         await group.calm(lambda: group.is_whole() and not any(each.wants_restart for each in group.alive))
         assert not group.halted(), group.halted()
         last = [asyncio.ensure_future(self._linearizable_read(each)) for each in group.alive]
@@ -201,6 +217,7 @@ class Simulation:
             "power": self.power,
             "retire": retire,
             "wipe": self.wipe,
+            "restore": self.restore,
             "transfer": self.transfer,
             "refuse_writes": self.refuse_writes,
             "flush": lambda each: each.store.flush(),
@@ -229,7 +246,7 @@ class Simulation:
         """Cut the power of a machine. With ASYNC_FLUSH only a minority may lose unflushed data."""
         group = self.group
         if not group.sync:
-            if len(group.alive) < len(group.members) or not group.is_whole() or self._is_recovering():
+            if not self._may_lose_a_disk():
                 return
             for other in group.alive:
                 if other is not each:
@@ -242,9 +259,49 @@ class Simulation:
 
     def wipe(self, each: Member) -> None:
         """Replace the disk of a member while the others have the whole log."""
-        if len(self.group.alive) == len(self.group.members) and self.group.is_whole() and not self._is_recovering():
+        if self._may_lose_a_disk():
             each.kill()
             each.volume = MemoryFileSystem()
+
+    def _may_lose_a_disk(self) -> bool:
+        group = self.group
+        is_whole = len(group.alive) == len(group.members) and group.is_whole()
+        return is_whole and not self._is_recovering() and not self._lacking
+
+    async def restore(self, each: Member) -> None:
+        """Copy the disk of a member; later put the copy in the place of the disk, when the others have heard from the
+        leader what is missing.
+        """
+        group, member = self.group, each.member
+        assert member is not None
+        if each.id not in self._copies:
+            if (status := member.status()) is not None:
+                start = Promise(0, status.term, member.epochs[-1][0] if member.epochs else 0, status.stored)
+                self._copies[each.id] = each.volume.after_kill(), start
+            return
+        if self._lacking:
+            return
+        await group.calm(group.is_whole)
+        group.tick()
+        await self._deliver_everything()
+        if not self._may_lose_a_disk() or each is group.leader:
+            return
+        others = [other.member for other in group.members.values() if other is not each and other.member is not None]
+        known = {_promise(other, each.id) for other in others}
+        promise = known.pop()
+        older, start = self._copies[each.id]
+        if known or promise is None or promise[1:] <= start[1:]:
+            return
+        for other in others:
+            assert other._raft is not None
+            other._files.save_progress(other._saved_progress._replace(promises=other._raft.promises))
+        each.kill()
+        group.network = [message for message in group.network if message[0] != each.id]
+        each.volume = older
+        del self._copies[each.id]
+        self._lacking.add(each.id)
+        self.restored += 1
+        each.start()
 
     def transfer(self, to: Member) -> None:
         """Request a transfer of leadership from the leader."""
@@ -262,6 +319,13 @@ class Simulation:
 
     def _allow_writes(self, each: Member) -> None:
         vars(each.replica).pop("write", None)
+
+
+def _promise(member: GroupMember, other: str) -> Promise | None:
+    """Return what a member knows that another one has promised."""
+    assert member._raft is not None
+    member._raft._keep_promises()
+    return next((each.promise for each in member._raft.promises if each.id == other), None)
 
 
 def main() -> int:

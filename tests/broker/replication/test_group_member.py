@@ -186,6 +186,41 @@ def flush_all(group: Group) -> None:
             each.store.flush()
 
 
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_that_has_lost_power_goes_on(seed: int, sync: bool) -> None:
+    """Each member lacks records that the others know it to have confirmed. That is not held against it, also if the
+    group flushes from then on.
+    """
+
+    async def scenario() -> None:
+        group = Group(seed)
+        leader = await formed(group)
+        for _ in range(9):
+            group.send(leader)
+            for _ in range(3):
+                group.tick()
+                await group.settle()
+                while group.network:
+                    group.deliver(0)
+                    await group.settle()
+        ends = {}
+        for each in group.alive:
+            assert each.member is not None
+            assert each.member._raft is not None
+            ends[each.id] = each.store.end_offset
+            each.member._files.save_progress(each.member._saved_progress._replace(promises=each.member._raft.promises))
+        for each in group.alive:
+            each.kill(power=True)
+        group.sync = sync
+        group.start()
+        assert all(each.store.end_offset < ends[each.id] for each in group.alive)
+        await group.calm(group.is_whole)
+        assert not any(each.member.conflict for each in group.alive if each.member is not None)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_disk_that_does_not_end_a_flush_delays_no_acknowledgement(leads: bool) -> None:
     """Any two of three members have flushed."""
@@ -362,6 +397,16 @@ def test_a_vote_outlives_the_process_that_gave_it() -> None:
         assert await _asks_for_vote(group, voter, leader.id, before)
         voter.kill()
         voter.start()
+        other.start()
+        for _ in range(6):  # it votes when it knows that it has what it has promised
+            assert voter.member is not None
+            voter.member.tick()
+            await group.settle()
+            for index in range(len(group.network) - 1, -1, -1):
+                group.deliver(index)
+            await group.settle()
+            group.now_ms += 10
+        other.kill()
         assert not await _asks_for_vote(group, voter, other.id, before)
         assert await _asks_for_vote(group, voter, leader.id, before), "the same candidate may repeat its request"
 

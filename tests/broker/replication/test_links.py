@@ -21,10 +21,13 @@ from raptormq.raft import (
     Configuration,
     Entry,
     Hello,
+    HelloResponse,
     Install,
     Member,
+    MemberPromise,
     Message,
     Position,
+    Promise,
     ReadIndexRequest,
     ReadIndexResponse,
     Suffrage,
@@ -46,12 +49,20 @@ HEAD: dict[str, Any] = {
     "group": 1 << 61,
 }
 MEMBERS = Configuration.of([Member("n0", 1 << 62, Suffrage.VOTER, "a:1"), Member("n1", 2, Suffrage.JOINING, "b:1")])
+PROMISE = Promise(1 << 40, 7, 6, Position(900, 3))
 MESSAGES: list[Message] = [
-    Hello(**HEAD, fresh=False, has_data=True),
+    Hello(**HEAD, fresh=False, has_data=True, start=PROMISE, lost_power=True, asks=True, outdated=True),
+    HelloResponse(**HEAD, asked_boot=5, promise=PROMISE),
     VoteRequest(**HEAD, last_term=6, end=Position(900, 3), pre=True, bootstrap=MEMBERS),
     VoteResponse(**HEAD, asked_term=7, granted=True, recovering=True),
     Append(
-        **HEAD, previous=Position(5, 1), previous_term=6, end=Position(5, 2), entries=(Entry(7, 5, MEMBERS),), round=4
+        **HEAD,
+        previous=Position(5, 1),
+        previous_term=6,
+        end=Position(5, 2),
+        entries=(Entry(7, 5, MEMBERS),),
+        round=4,
+        promises=(MemberPromise("n2", 1 << 61, PROMISE),),
     ),
     AppendResponse(**HEAD, matched=Position(1, 1), received=Position(2, 1), rejected=True, hint_term=2),
     Install(**HEAD, start=Position(9, 1), entries=(Entry(1, 0),)),

@@ -8,9 +8,9 @@ import pytest
 
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.errors import StoreDamaged
-from raptormq.raft import Configuration, Entry, HardState, Member, Position
+from raptormq.raft import Configuration, Entry, HardState, Member, MemberPromise, Position, Promise
 
-STATE = HardState(term=4, vote="n1", incarnation=(1 << 62) + 5, boot=2, group=1 << 61, recovering=True)
+STATE = HardState(term=4, vote="n1", incarnation=(1 << 62) + 5, boot=2, group=1 << 61, recovering=True, outdated=True)
 ENTRIES = (Entry(1, 0, Configuration.of([Member("n0", 1), Member("n1", 2)])), Entry(4, 700))
 
 
@@ -22,23 +22,30 @@ def test_a_new_disk_has_an_identity_of_its_own(tmp_path: Path) -> None:
 
 def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
     files = MemberFiles(tmp_path, boot="b")
-    files.save(STATE, ENTRIES)
-    files.save_progress(Progress(Position(1200, 4), 9))
+    files.save(STATE, ENTRIES, sync_flush=False)
+    promises = (MemberPromise("n1", 1 << 61, Promise(3, 4, 4, Position(1200, 4))),)
+    files.save_progress(Progress(Position(1200, 4), 9, promises=promises))
     found = MemberFiles(tmp_path, boot="b").load()
     assert (found.hard_state, found.entries) == (STATE, ENTRIES)
-    assert MemberFiles(tmp_path).load_progress() == Progress(Position(1200, 4), 9)
+    assert MemberFiles(tmp_path).load_progress() == Progress(Position(1200, 4), 9, promises=promises)
 
 
 def test_a_start_of_the_machine_is_told_from_one_of_the_process(tmp_path: Path) -> None:
     files = MemberFiles(tmp_path, boot="b")
-    files.save(STATE, ENTRIES)
-    assert not files.lost_power(files.load())
-    assert MemberFiles(tmp_path, boot="c").lost_power(files.load())
+    files.save(STATE, ENTRIES, sync_flush=False)
+    assert not files.may_have_lost_data(files.load())
+    assert MemberFiles(tmp_path, boot="c").may_have_lost_data(files.load())
+
+
+def test_what_was_flushed_before_it_was_confirmed_is_not_lost(tmp_path: Path) -> None:
+    files = MemberFiles(tmp_path, boot="b")
+    files.save(STATE, ENTRIES, sync_flush=True)
+    assert not MemberFiles(tmp_path, boot="c").may_have_lost_data(files.load())
 
 
 def test_a_vote_is_not_forgotten_because_a_file_is_damaged(tmp_path: Path) -> None:
     files = MemberFiles(tmp_path, boot="b")
-    files.save(STATE, ENTRIES)
+    files.save(STATE, ENTRIES, sync_flush=False)
     path = tmp_path / "dledger.json"
     path.write_bytes(path.read_bytes().replace(b'"term": 4', b'"term": 3'))
     assert MemberFiles(tmp_path, boot="b").load().hard_state == STATE, "the second copy has the same contents"

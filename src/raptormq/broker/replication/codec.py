@@ -13,6 +13,7 @@ fit into the binary header. The body::
     head   [kind, {field: value, ...}]       the fields of the dataclass raptormq.raft.<kind>
            position       [offset, entries]
            entry          [term, offset, null | [[id, incarnation, suffrage, address], ...]]
+           promise        [boot, term, last term, position]
 
 Only an ``Append`` carries bytes of the log. Their number is the distance between its two positions.
 """
@@ -33,10 +34,13 @@ from raptormq.raft import (
     Configuration,
     Entry,
     Hello,
+    HelloResponse,
     Install,
     Member,
+    MemberPromise,
     Message,
     Position,
+    Promise,
     ReadIndexRequest,
     ReadIndexResponse,
     Suffrage,
@@ -51,6 +55,7 @@ _KINDS: dict[str, type[Message]] = {
         Append,
         AppendResponse,
         Hello,
+        HelloResponse,
         Install,
         ReadIndexRequest,
         ReadIndexResponse,
@@ -132,6 +137,27 @@ def _position(value: Any) -> Position:
     return Position(_integer(offset), _integer(entries))
 
 
+def _promise(value: Any) -> Promise:
+    boot, term, last_term, end = value
+    return Promise(_integer(boot), _integer(term), _integer(last_term), _position(end))
+
+
+def promises_from(value: Any) -> tuple[MemberPromise, ...]:
+    """Decode promises that :func:`promises_to_json` has encoded.
+
+    Raises:
+        ValueError, TypeError: ``value`` is not a list of encoded promises.
+    """
+    return tuple(
+        MemberPromise(_text(name), _integer(incarnation), _promise(promise)) for name, incarnation, promise in value
+    )
+
+
+def promises_to_json(promises: tuple[MemberPromise, ...]) -> list[Any]:
+    """Encode promises as lists and numbers for JSON."""
+    return [_plain(each) for each in promises]
+
+
 def configuration_from(value: Any) -> Configuration | None:
     """Decode a configuration that :func:`entries_to_json` has encoded.
 
@@ -167,6 +193,8 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     bool: _boolean,
     str: _text,
     Position: _position,
+    Promise: _promise,
+    tuple[MemberPromise, ...]: promises_from,
     tuple[Entry, ...]: entries_from,
     Configuration | None: configuration_from,
 }

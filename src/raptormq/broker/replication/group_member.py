@@ -180,10 +180,9 @@ class GroupMember:
         state = self._files.load()
         self._progress = self._saved_progress = progress
         self._hard_state, self._entries = state.hard_state, state.entries
-        sync = self._options.sync_flush
         dispatched = self._replica.dispatched_offset
         self._replica.knows_topics = progress.history_end <= dispatched != self._store.start_offset
-        self._begin(may_have_lost_data=not sync and not clean and self._files.lost_power(state))
+        self._begin(may_have_lost_data=not clean and self._files.may_have_lost_data(state))
         self._replica.on_appended = self._appended
 
     def _begin(self, *, may_have_lost_data: bool = False) -> None:
@@ -195,7 +194,10 @@ class GroupMember:
         dispatched = replica.dispatched_offset
         entries = sum(entry.offset < dispatched for entry in self._entries)
         commit = max(self._progress.commit, shape.prefix(dispatched, entries))
-        saved = Saved(self._hard_state, self._entries, store.start_offset, store.end_offset, commit, may_have_lost_data)
+        saved = Saved(
+            self._hard_state, self._entries, store.start_offset, store.end_offset, commit, may_have_lost_data,
+            self._progress.promises,
+        )  # fmt: skip
         self._raft = Raft(self.id, saved, self._options, self._rng, replica.align)
         self._flush_begun = None
         self._restart_at_ms = None
@@ -408,8 +410,8 @@ class GroupMember:
         self._schedule()
 
     async def _save_state(self) -> None:
-        state, entries = self._hard_state, self._entries
-        await self._in_thread(lambda: self._files.save(state, entries))
+        state, entries, sync_flush = self._hard_state, self._entries, self._options.sync_flush
+        await self._in_thread(lambda: self._files.save(state, entries, sync_flush=sync_flush))
 
     async def _truncate(self, end: Position) -> None:
         """Truncate the log, then the entries: without its entry, a byte would belong to another term."""
@@ -427,8 +429,8 @@ class GroupMember:
             " one that begins at %d",
             self.id, self._store.end_offset, effect.end.offset,
         )  # fmt: skip
-        state, entries, end = self._hard_state, effect.entries, effect.end
-        await self._in_thread(lambda: self._files.save(state, entries, reset=end))
+        state, sync_flush = self._hard_state, self._options.sync_flush
+        await self._in_thread(lambda: self._files.save(state, effect.entries, sync_flush=sync_flush, reset=effect.end))
         self._drop_raft("the store of this member is being reset")
         self.listeners.reset()
 
@@ -592,6 +594,7 @@ class GroupMember:
     # --- failures ---
 
     def _drop_raft(self, reason: str) -> None:
+        self._collect_promises()
         self._raft = None
         if self._replica.leads:
             self._replica.follow(NotLeader(reason))
@@ -650,9 +653,14 @@ class GroupMember:
         if now < self._progress_due_ms or self._saving is not None:
             return
         self._progress_due_ms = now + _SAVE_PROGRESS_MS
+        self._collect_promises()
         self._progress = self._progress._replace(tables_offset=self.tables_offset())
         if self._progress != self._saved_progress:
             self._saving = asyncio.get_running_loop().create_task(self._write_progress(self._progress))
+
+    def _collect_promises(self) -> None:
+        if self._raft is not None:
+            self._progress = self._progress._replace(promises=self._raft.promises)
 
     async def _write_progress(self, progress: Progress) -> None:
         try:

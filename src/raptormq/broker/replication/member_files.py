@@ -4,24 +4,28 @@
 and its backup are missing, the marker (:mod:`raptormq.json_file`) prevents a start, because a member that has lost its
 vote could vote twice in a term::
 
-    {"hardState": {"term": 4, "vote": "n1", "incarnation": 77, "boot": 3, "group": 99, "recovering": false},
+    {"hardState": {"term": 4, "vote": "n1", "incarnation": 77, "boot": 3, "group": 99, "recovering": false,
+                   "outdated": false},
      "entries": [[1, 0, [["n0", 77, "voter", "host:40911"], ...]], [4, 700, null]],
-     "machineBoot": "<boot id of the kernel>",
+     "machineBoot": "<boot id of the kernel>", "syncFlush": false,
      "reset": [1073741824, 5],
      "crc32": 123}
 
 ``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` distinguishes a crash
-of the process, which loses no written bytes, from a crash of the machine. ``reset`` is present while the store must
-still be emptied. It is the position (offset, entries) at which the new log begins.
+of the process, which loses no written bytes, from a crash of the machine, which loses no flushed bytes; ``syncFlush``
+says whether the process flushed what it confirmed. ``reset`` is present while the store must still be emptied. It is
+the position (offset, entries) at which the new log begins.
 
 ``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
 member confirms more records after its start::
 
-    {"offset": 1200, "entries": 4, "tablesOffset": 12, "historyEnd": 700, "crc32": 123}
+    {"offset": 1200, "entries": 4, "tablesOffset": 12, "historyEnd": 700,
+     "promises": [["n1", 78, [3, 4, 4, [1200, 4]]], ...], "crc32": 123}
 
 ``tablesOffset`` is the queue offset up to which the tables on this disk contain the table records
 (:mod:`~raptormq.broker.replication.table_records`). ``historyEnd`` is ``end`` of the last history received
-(:mod:`~raptormq.broker.replication.log_history`).
+(:mod:`~raptormq.broker.replication.log_history`). ``promises`` is what other members have promised
+(:attr:`raptormq.raft.Saved.promises`).
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raptormq.broker.replication.codec import entries_from, entries_to_json
+from raptormq.broker.replication.codec import entries_from, entries_to_json, promises_from, promises_to_json
 from raptormq.errors import BodyError
 from raptormq.files import DiskFiles, Files
 from raptormq.json_file import JsonFile, dump_pretty, with_checksum
 from raptormq.protocol.bodies.members import flag_at, object_at, parse_integer, text_at
-from raptormq.raft import ZERO, Entry, HardState, Position
+from raptormq.raft import ZERO, Entry, HardState, MemberPromise, Position
 
 _KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -55,6 +59,7 @@ class MemberState(NamedTuple):
     hard_state: HardState
     entries: tuple[Entry, ...]
     machine_boot: str
+    sync_flush: bool = False
     reset: Position | None = None
 
 
@@ -64,6 +69,7 @@ class Progress(NamedTuple):
     commit: Position = ZERO
     tables_offset: int = 0
     history_end: int = 0
+    promises: tuple[MemberPromise, ...] = ()
 
 
 class MemberFiles:
@@ -103,12 +109,18 @@ class MemberFiles:
         """
         return self._progress.load(_progress) or Progress()
 
-    def lost_power(self, state: MemberState) -> bool:
-        """Return whether the machine was restarted since ``state`` was saved. Unknown counts as restarted."""
-        return state.machine_boot != self._boot or not self._boot
+    def may_have_lost_data(self, state: MemberState) -> bool:
+        """Return whether the machine was restarted since a process that does not flush what it confirms saved
+        ``state``. Unknown counts as restarted.
+        """
+        return not state.sync_flush and (state.machine_boot != self._boot or not self._boot)
 
-    def save(self, hard_state: HardState, entries: tuple[Entry, ...], reset: Position | None = None) -> None:
+    def save(
+        self, hard_state: HardState, entries: tuple[Entry, ...], *, sync_flush: bool, reset: Position | None = None
+    ) -> None:
         """Save the state; it is durable on return. With ``reset`` the next start empties the store first.
+
+        ``sync_flush`` says whether this process flushes what it confirms, and has flushed what it found.
 
         Raises:
             OSError: the state was not saved; the file is unchanged.
@@ -117,6 +129,7 @@ class MemberFiles:
             "hardState": hard_state._asdict(),
             "entries": entries_to_json(entries),
             "machineBoot": self._boot,
+            "syncFlush": sync_flush,
         }
         if reset is not None:
             value["reset"] = [reset.offset, reset.entries]
@@ -135,8 +148,8 @@ class MemberFiles:
         state = self.load()
         if state.reset is not None:
             empty(state.reset.offset)
-            self.save_progress(Progress(state.reset))
-            self.save(state.hard_state, state.entries)
+            self.save_progress(Progress(state.reset, promises=self.load_progress().promises))
+            self.save(state.hard_state, state.entries, sync_flush=state.sync_flush)
 
     def save_progress(self, progress: Progress) -> None:
         """Save the progress.
@@ -149,6 +162,7 @@ class MemberFiles:
             "entries": progress.commit.entries,
             "tablesOffset": progress.tables_offset,
             "historyEnd": progress.history_end,
+            "promises": promises_to_json(progress.promises),
         }
         self._progress.save_bytes(dump_pretty(with_checksum(value)))
 
@@ -158,16 +172,23 @@ def _state(value: dict[str, Any]) -> MemberState:
     numbers = {name: parse_integer(state[name]) for name in ("term", "incarnation", "boot", "group")}
     if not numbers["incarnation"]:
         raise BodyError("hardState.incarnation is 0")
-    hard_state = HardState(vote=text_at(state, "vote", ""), recovering=flag_at(state, "recovering", False), **numbers)
+    hard_state = HardState(
+        vote=text_at(state, "vote", ""),
+        recovering=flag_at(state, "recovering"),
+        outdated=flag_at(state, "outdated"),
+        **numbers,
+    )
     reset = value.get("reset")
     return MemberState(
         hard_state,
         entries_from(value["entries"]),
         str(value.get("machineBoot", "")),
+        flag_at(value, "syncFlush"),
         None if reset is None else Position(*map(parse_integer, reset)),
     )
 
 
 def _progress(value: dict[str, Any]) -> Progress:
     commit = Position(parse_integer(value["offset"]), parse_integer(value["entries"]))
-    return Progress(commit, parse_integer(value.get("tablesOffset", 0)), parse_integer(value.get("historyEnd", 0)))
+    tables_offset, history_end = (parse_integer(value.get(name, 0)) for name in ("tablesOffset", "historyEnd"))
+    return Progress(commit, tables_offset, history_end, promises_from(value.get("promises", [])))
