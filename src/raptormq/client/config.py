@@ -205,7 +205,9 @@ class ProducerConfig:
     """Settings for sending messages."""
 
     send_timeout: Seconds = 3.0
-    """Time limit over all attempts of a send, without the time that a message waits for its batch."""
+    """Time limit of a send: its wait for the limits of messages in flight and all attempts, without the time that a
+    message waits for its batch.
+    """
     retries: CountOrZero = 2
     """Number of retries (retryTimesWhenSendFailed). Attempts that reach no broker of the topic, for example during its
     restart, are not counted and continue until `send_timeout`; 0 disables these, too.

@@ -21,6 +21,9 @@ Some messages are sent immediately without merging: delayed messages, messages t
 a queue, bodies as large as a whole batch, and messages whose properties leave no room for those that the broker adds.
 While the limits of the client are reached, no message is merged.
 
+A batch has `send_timeout` from its end. A message that has waited for the limits before it was added has less time: its
+sender gets `RequestTimeout` at its deadline. The other messages of the batch are not affected.
+
 See also: `producer.producer` adds messages, `producer.open_batch` encodes them, `producer.batch_sender` sends the
 batches. Source: RocketMQ `ProduceAccumulator`.
 """
@@ -59,7 +62,7 @@ from raptormq.client.producer.open_batch import (
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.send_room import SendRoom
 from raptormq.client.results import SendResult
-from raptormq.errors import ClientClosed, MessageError
+from raptormq.errors import ClientClosed, MessageError, RequestTimeout, SendAttempt
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message import Message, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -74,6 +77,9 @@ MAX_MERGED_TAG_CHARS = 2048
 """Maximum length of the tag of a merged message. A batch has the tag and the merged keys (`MAX_KEYS_CHARS`) in its
 properties; with up to 4 bytes per character both fit.
 """
+
+EXPIRY_STEP_S = 0.05
+"""Minimum time in seconds between two looks for expired messages of a batch, each of which looks at all messages."""
 
 IDLE_SHARE = 0.1
 """Share of `batch_max_delay_ms` without a new message after which a batch queue is idle."""
@@ -157,14 +163,25 @@ class BatchQueue:
         self.users = 0
 
     @overload
-    def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None: ...
+    def add(
+        self, message: Message, queue: MessageQueue | None, *, deadline: float | None = None
+    ) -> asyncio.Future[SendResult] | None: ...
 
     @overload
-    def add(self, message: Message, queue: MessageQueue | None, callback: Waiter) -> Waiter | None: ...
+    def add(
+        self, message: Message, queue: MessageQueue | None, callback: Waiter, deadline: float | None = None
+    ) -> Waiter | None: ...
 
-    def add(self, message: Message, queue: MessageQueue | None, callback: Waiter | None = None) -> Waiter | None:
+    def add(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        callback: Waiter | None = None,
+        deadline: float | None = None,
+    ) -> Waiter | None:
         """Add a message to its batch. Return the waiter for its result: the callback, or a new future. Return None if
-        the message must be sent individually. `callback` may also be an existing future.
+        the message must be sent individually. `callback` may also be an existing future. `deadline`, a loop time, is
+        that of a message that has waited before.
 
         Raises:
             MessageError: the message breaks a rule.
@@ -203,13 +220,11 @@ class BatchQueue:
         elif batch is None or batch.size + batch.plain_overhead + length > self._max_message_bytes:
             batch = self._open_batch(key, batch)
 
-        if callback is None:
-            waiter: Waiter = self._new_future()
-            batch.futures += 1
-        else:
-            waiter = callback
-            batch.futures += isinstance(callback, asyncio.Future)
+        waiter: Waiter = self._new_future() if callback is None else callback
+        batch.futures += isinstance(waiter, asyncio.Future)
         size = batch.add(body, waiter) if special is None else batch.add_special(body, waiter, special)
+        if deadline is not None:
+            self._expire_later(batch, len(batch) - 1, deadline)
         shared.held_bytes += size
         room = shared.room  # its `enter` in place
         room.messages += 1
@@ -290,6 +305,32 @@ class BatchQueue:
         if self._idle_look is None:
             self._look_again_later()
         return group
+
+    def _expire_later(self, batch: OpenBatch, index: int, deadline: float) -> None:
+        """Set the deadline of a message."""
+        batch.deadlines[index] = deadline
+        if batch.expiry is None or deadline < batch.expiry.when():
+            if batch.expiry is not None:
+                batch.expiry.cancel()
+            batch.expiry = self.loop.call_at(deadline, self._expire, batch)
+
+    def _expire(self, batch: OpenBatch) -> None:
+        """Fail the messages of a batch whose deadlines have passed."""
+        now = self.loop.time()
+        expired = batch.take_expired(now)
+        batch.expiry = None
+        if batch.deadlines:
+            first = max(min(batch.deadlines.values()), now + EXPIRY_STEP_S)
+            batch.expiry = self.loop.call_at(first, self._expire, batch)
+        is_sent, timeout = bool(batch.message_ids), self._config.send_timeout
+        error = RequestTimeout(
+            f"the message {'may have been stored' if is_sent else 'was not sent'}: {timeout:g} s are over, in part of "
+            "which it waited behind others in flight (max_in_flight_messages, max_in_flight_bytes)"
+        )
+        if is_sent:
+            broker_name = None if batch.key.queue is None else batch.key.queue.broker_name
+            error.attempts = (SendAttempt(broker_name, None, timeout, "no response in time", may_be_stored=True),)
+        fail_all(expired, error)
 
     def _look_again_later(self) -> None:
         self._bytes_at_look = self._shared.held_bytes
@@ -383,6 +424,9 @@ class BatchQueue:
 
     def _discard(self, batch: OpenBatch) -> None:
         """Free the messages of a completed batch."""
+        if batch.expiry is not None:
+            batch.expiry.cancel()
+            batch.expiry = None
         messages, batch.added = batch.added, 0
         size = batch.discard()
         self._shared.held_bytes -= size

@@ -108,6 +108,8 @@ class OpenBatch:
         "_specials",
         "added",
         "bodies",
+        "deadlines",
+        "expiry",
         "futures",
         "group",
         "key",
@@ -126,6 +128,10 @@ class OpenBatch:
         self.bodies: list[bytes] = []
         self.added = 0
         """Number of added messages, including cancelled ones."""
+        self.deadlines: dict[int, float] = {}
+        """Deadlines (loop time) of the messages that have waited before they were added, by index."""
+        self.expiry: asyncio.TimerHandle | None = None
+        """Timer of the first deadline."""
         self.futures = 0
         """Number of waiters that are futures and may be cancelled."""
         self.waiters: list[Waiter | None] = []
@@ -186,9 +192,26 @@ class OpenBatch:
         if self.futures and any(map(is_cancelled, self.waiters)):
             wanted = [index for index, waiter in enumerate(self.waiters) if not is_cancelled(waiter)]
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
+            self.deadlines = {at: self.deadlines[index] for at, index in enumerate(wanted) if index in self.deadlines}
             self.bodies = [self.bodies[index] for index in wanted]
             self.waiters = [self.waiters[index] for index in wanted]
             self.message_ids = [self.message_ids[index] for index in wanted] if self.message_ids else []
+
+    def take_expired(self, now: float) -> list[Waiter]:
+        """Remove and return the waiters without an outcome whose deadlines have passed. Their messages are cancelled:
+        they are not sent, or not again.
+        """
+        expired: list[Waiter] = []
+        for index in [index for index, deadline in self.deadlines.items() if deadline <= now]:
+            del self.deadlines[index]
+            waiter = self.waiters[index] if index < len(self.waiters) else None
+            if waiter is not None and not is_cancelled(waiter):
+                cancelled: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+                cancelled.cancel()
+                self.waiters[index] = cancelled
+                self.futures += 1
+                expired.append(waiter)
+        return expired
 
     def is_awaited(self) -> bool:
         """Return whether any message is not cancelled."""

@@ -26,6 +26,7 @@ from raptormq.client.message import (
     SendRequest,
     as_messages,
     check_destination,
+    invalid_message,
     prepare_batch,
     prepare_message,
     prepare_redelivery,
@@ -50,6 +51,7 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
+from raptormq.transport.requests import BUCKET_S
 
 
 class Producer(Startable):
@@ -245,30 +247,31 @@ class Producer(Startable):
         self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
     ) -> SendResult:
         sender = self._running()
-        room, size = self._room, _size_of(message)
+        room, size, wait, clock = self._room, _size_of(message), self._seconds(timeout), self._loop.time
+        deadline = clock() + wait
         if room.is_full(self._config, size):
-            began, wait = time.monotonic(), self._seconds(timeout)
+            if not isinstance(message, Message):
+                raise invalid_message(message)
             self._interceptors.backpressured(message.topic, room.messages, room.bytes)
             await room.wait(self._config, size, wait)
             sender = self._running()
-            if timeout is not None:
-                timeout = max(wait - (time.monotonic() - began), 0.001)
         if self._batch_queue is not None and timeout is None:
             by_key = key is not None and queue is None
-            target = await sender.queue_of(message.topic, key, self._config.send_timeout) if by_key else queue
+            target = await sender.queue_of(message.topic, key, deadline - clock()) if by_key else queue
             if (batch_queue := self._batch_queue) is None:
                 raise ClientClosed(CLOSED)
-            merged = batch_queue.add(message, target)
+            merged = batch_queue.add(message, target, deadline=_if_late(deadline, clock() + wait))
             if merged is not None:
                 try:
                     return await merged
                 except ServerError as error:
                     if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
                         raise  # otherwise the topic may have fewer queues now, which changes the queue of the key
+        left = max(deadline - clock(), _LAST_ATTEMPT_S)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         room.enter(1, size)
         try:
-            return await sender.send(outgoing, queue, key, self._seconds(timeout))
+            return await sender.send(outgoing, queue, key, left)
         finally:
             room.leave(1, size)
 
@@ -388,17 +391,20 @@ class Producer(Startable):
             if is_cancelled(waiter):
                 return
             try:
-                merged = batch_queue.add(message, queue, waiter) if batch_queue is not None else None
+                late = _if_late(deadline, clock() + config.send_timeout)
+                merged = batch_queue.add(message, queue, waiter, late) if batch_queue is not None else None
                 if merged is None:
-                    task = self._send_single(sender, message, queue, max(deadline - clock(), 0.001))
+                    task = self._send_single(sender, message, queue, max(deadline - clock(), _LAST_ATTEMPT_S))
                     task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
-            except RaptorMQError as refused:
+            except Exception as refused:  # noqa: BLE001 - such as a compressor without memory; its sender gets it
                 complete(waiter, refused)
 
         message = snapshot(message)
         granted = room.call_when_room(config, _size_of(message), config.send_timeout, send)
         self._in_line.add(granted)
         granted.add_done_callback(self._in_line.discard)
+        if isinstance(waiter, asyncio.Future):
+            waiter.add_done_callback(lambda done: granted.cancel() if done.cancelled() else None)
 
     def _send_single(
         self, sender: MessageSender, message: Message, queue: MessageQueue | None, timeout: float | None = None
@@ -446,8 +452,10 @@ class Producer(Startable):
         room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
         if room.is_full(self._config, size):
             self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
+            began = self._loop.time()
             await room.wait(self._config, size, wait)
             self._running()
+            wait = max(wait - (self._loop.time() - began), _LAST_ATTEMPT_S)
         room.enter(count, size)
         try:  # cancelled if the caller cancels
             return await self._send_batch(outgoing, queue, key, wait, lambda: True)
@@ -605,6 +613,15 @@ class Producer(Startable):
         self._running()
         assert self._instance is not None
         return self._instance
+
+
+_LAST_ATTEMPT_S = 0.001
+"""Seconds for a message whose time is over when the limits permit it."""
+
+
+def _if_late(deadline: float, fresh: float) -> float | None:
+    """Return the deadline of a message if it is noticeably earlier than `fresh`, that of a message sent now."""
+    return deadline if fresh - deadline > BUCKET_S else None
 
 
 def _keyed(message: Message, key: str, queue: MessageQueue | None) -> Message:

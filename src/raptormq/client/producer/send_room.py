@@ -2,7 +2,8 @@
 
 Without a limit, a program that produces faster than the brokers store, or whose broker does not respond, would run out
 of memory. `SendRoom` counts messages and bytes over all producers of a client, each of which has its own limits.
-Senders above a limit wait in a FIFO queue; a message larger than the limit is sent when nothing else is in flight::
+Senders above a limit wait in a FIFO queue, which they leave at once when they are cancelled; a message larger than the
+limit is sent when nothing else is in flight::
 
     room -> enter ------------------------------------> leave
     full -> wait in line -- room, in order, in turns --> enter
@@ -19,7 +20,7 @@ See also: `producer.producer` enters single sends and waits, `producer.accumulat
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -36,7 +37,6 @@ class _InLine(NamedTuple):
 
     config: ProducerConfig
     size: int
-    granted: asyncio.Future[None]
 
 
 class SendRoom:
@@ -45,8 +45,10 @@ class SendRoom:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self.line: deque[_InLine] = deque()
-        """Waiting senders, in order."""
+        self.line: OrderedDict[asyncio.Future[None], _InLine] = OrderedDict()
+        """Waiting senders, in order, by the futures that are done when they may send. A `dict` would become slow when
+        its first items are removed.
+        """
         self._waiters: TimedWaiters[None] = TimedWaiters()
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
@@ -84,17 +86,17 @@ class SendRoom:
             RequestTimeout: The limits did not permit the send within `timeout` seconds; nothing was sent.
         """
         granted: asyncio.Future[None] = self._loop.create_future()
-        self.line.append(_InLine(config, size, granted))
+        self.line[granted] = _InLine(config, size)
         try:
             await self._waiters.wait(granted, self._loop.time() + timeout)
         except TimeoutError:
-            self._wake()
+            self._leave_line(granted)
             raise no_room(timeout) from None
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.leave(1, size)
             else:
-                self._wake()
+                self._leave_line(granted)
             raise
         self._give_up_place(size)
 
@@ -105,13 +107,13 @@ class SendRoom:
         `timeout` seconds, or with `CancelledError` if the returned future was cancelled.
         """
         granted: asyncio.Future[None] = self._loop.create_future()
-        self.line.append(_InLine(config, size, granted))
+        self.line[granted] = _InLine(config, size)
         number = self._waiters.add(granted, self._loop.time() + timeout)
 
         def end(done: asyncio.Future[None]) -> None:
             self._waiters.remove(number)
             if done.cancelled() or done.exception() is not None:
-                self._wake()
+                self._leave_line(done)
                 call(asyncio.CancelledError() if done.cancelled() else no_room(timeout))
                 return
             self._give_up_place(size)
@@ -127,6 +129,11 @@ class SendRoom:
         if self.line:
             self._loop.call_soon(self._wake)
 
+    def _leave_line(self, granted: asyncio.Future[None]) -> None:
+        """Leave the line without having sent."""
+        self.line.pop(granted, None)
+        self._wake()
+
     def _wake(self) -> None:
         """Let waiting senders enter while the limits permit. Each reserves its place until it sends."""
         if not self._is_waking:
@@ -134,20 +141,20 @@ class SendRoom:
 
     def _grant(self) -> None:
         self._is_waking = False
-        granted = 0
+        count = 0
         while self.line:
-            config, size, waiter = self.line[0]
-            if not waiter.done():
-                if granted == GRANTED_PER_TURN:
+            granted, (config, size) = next(iter(self.line.items()))
+            if not granted.done():
+                if count == GRANTED_PER_TURN:
                     self._is_waking = True
                     self._loop.call_soon(self._grant)
                     return
                 if not self._fits(config, size):
                     return
                 self.enter(1, size)
-                waiter.set_result(None)
-                granted += 1
-            self.line.popleft()
+                granted.set_result(None)
+                count += 1
+            del self.line[granted]
 
 
 def no_room(timeout: float) -> RequestTimeout:
