@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,10 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
-TIMEOUT = 10.0
+TIMEOUT = 60.0
+"""Time limit of a request in seconds. It ends a test that hangs, and no test expects it: pulls are held for up to 10 s,
+and a process may stop for seconds while the machine is busy.
+"""
 SMALL = {
     "brokerName": "broker-a",
     "brokerIP1": "127.0.0.1",
@@ -143,6 +147,13 @@ async def expect_answered_once_saved(
         assert (await peer.call(code, fields)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     disk.faults.clear()
     assert (await peer.call(code, fields)).code == ResponseCode.SUCCESS
+
+
+def copy_of_running(store: Path, copy: Path) -> None:
+    """Copy the store of a running broker, as a kill would leave it. Files that replace others when they are complete
+    are left out, because they may be renamed during the copy.
+    """
+    shutil.copytree(store, copy, ignore=shutil.ignore_patterns("*.new"))
 
 
 def saved(path: Path) -> bytes:

@@ -49,6 +49,7 @@ def seeded(name: str, new: str) -> Mutant:
     return Mutant(name, "-", "src/doubling.py", "number * 2", new, ("test_doubling.py",))
 
 
+@pytest.mark.timeout(600)  # five runs of pytest
 def test_what_is_said_of_a_bug(small_tree: PlantedTree) -> None:
     bugs = {
         "found": seeded("other-number", "number * 3"),

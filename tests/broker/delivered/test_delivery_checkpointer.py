@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from raptormq.broker.delivered.origin import origin_field, origin_of
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from raptormq.storage.store import MessageStore
-from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running
+from tests.broker.harness import Peer, assembly_of, bodies, connected, copy_of_running, messages, running
 from tests.client.eventually import eventually
 from tests.clock import Clock
 
@@ -85,7 +84,7 @@ async def test_a_start_saves_what_it_has_read(tmp_path: Path) -> None:
     clock, killed = Clock(), tmp_path / "killed"
     async with running(tmp_path / "first", SETTINGS, clock=clock) as broker, connected(broker) as peer:
         await deliver(peer, clock, 0, b"a")
-        shutil.copytree(tmp_path / "first", killed)
+        copy_of_running(tmp_path / "first", killed)
         end = broker._store.end_offset
     before = progress(killed)["logOffset"]
     assert isinstance(before, int)

@@ -4,7 +4,6 @@ returns once.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage.queue.append_batches import PendingRecord
 from tests.broker.handlers.test_pop import MINUTE, RETRY, pop
-from tests.broker.harness import assembly_of, bodies, connected, messages, running
+from tests.broker.harness import assembly_of, bodies, connected, copy_of_running, messages, running
 from tests.client.eventually import eventually
 from tests.clock import Clock
 
@@ -43,7 +42,7 @@ async def test_a_copy_behind_its_checkpoint_is_not_made_again(tmp_path: Path, on
         broker._store.append([torn(message, once=once)])
         broker._store.dispatch()
         broker._store.flush()
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+        copy_of_running(tmp_path / "first", tmp_path / "killed")
     assert await brought_back(tmp_path / "killed", clock) == [b"x"] * comes
     assert await brought_back(tmp_path / "killed", clock) == [b"x"] * comes
 
@@ -59,7 +58,7 @@ async def test_a_copy_before_its_checkpoint_is_of_an_earlier_pop(tmp_path: Path)
         broker._store.consumer_offsets.commit(RETRY, "consumers", 0, 1)  # it was popped there and acknowledged
         assert bodies(await pop(peer, invisibleTime=MINUTE)) == [b"x"]
         broker._store.flush()
-        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+        copy_of_running(tmp_path / "first", tmp_path / "killed")
     assert await brought_back(tmp_path / "killed", clock) == [b"x"] * 2
 
 

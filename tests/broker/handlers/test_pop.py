@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.storage.store import now_ms
 from tests.broker.batch_acks import encode_batch_acks
-from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
+from tests.broker.harness import Peer, bodies, connected, copy_of_running, held, messages, running, saved
 from tests.clock import Clock
 
 MINUTE = 60_000
@@ -135,7 +134,7 @@ async def test_a_crash_loses_nothing_that_was_popped(tmp_path: Path) -> None:
         offsets = before / "config" / "consumerOffset.json"
         while b"t@consumers" not in saved(offsets):
             await asyncio.sleep(0.02)  # the group's offset is before the popped message
-        shutil.copytree(before, after)  # the state after a kill
+        copy_of_running(before, after)
     assert len(bodies(popped)) == 2
     clock = Clock()
     clock.move(MINUTE)

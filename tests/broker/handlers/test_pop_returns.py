@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from raptormq.storage.read.options import GetResult, ReadOptions
 from tests.broker.batches.batch_peer import create_topic, named, send_batch
 from tests.broker.handlers.test_pop import HOUR, MINUTE, RETRY, ack, come_back, handle_of, pop
 from tests.broker.handlers.test_pop_trouble import change
-from tests.broker.harness import Peer, bodies, connected, held, messages, running, saved
+from tests.broker.harness import Peer, bodies, connected, copy_of_running, held, messages, running, saved
 from tests.client.eventually import eventually
 from tests.clock import Clock
 
@@ -233,7 +232,7 @@ async def test_a_crash_while_checkpoints_are_written_loses_nothing_and_little_is
         flushed.set()
         assert bodies(await popping) == [b"8"]
         await eventually(lambda: saved_offsets(before, "t@consumers") == {"0": 9})
-        shutil.copytree(before, after)  # the state after a kill
+        copy_of_running(before, after)
     clock.move(MINUTE)
     async with running(after, clock=clock) as broker, connected(broker) as peer:
         assert [message.body for message in await come_back(peer, 1)] == [b"8"]

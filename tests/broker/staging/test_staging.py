@@ -18,7 +18,7 @@ from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import STAGED_COMMITS_TOPIC, STAGED_TOPIC
 from raptormq.storage.store import now_ms
-from tests.broker.harness import bodies, connected, running, send_fields
+from tests.broker.harness import bodies, connected, copy_of_running, running, send_fields
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, ask, create_alice
 from tests.broker.staging.staging_peer import STAGES, commit, committed, once, stage, staged, visible
 
@@ -147,7 +147,7 @@ async def test_a_crash_at_every_record_of_a_commit_loses_and_doubles_nothing(tmp
         repeated = [await staged(peer, wanted[0][:3]), await staged(peer, wanted[1], 1), await staged(peer, [b"c0"])]
         crashed = tmp_path / "before"
         begin = end_of(broker)
-        shutil.copytree(lived, crashed)
+        copy_of_running(lived, crashed)
         await committed(peer, first)
         ends = await record_ends(broker, begin)
     assert len(ends) == 8  # the commit record, six messages, the published record
