@@ -132,7 +132,7 @@ class ProducerDescription:
     """Messages without an outcome, of all producers with the same `ClientConfig`."""
     in_flight_bytes: int
     waiting_messages: int
-    """Messages of this producer that wait for the limits of messages in flight."""
+    """Messages, and lists of `send_batch`, of this producer that wait for the limits of messages in flight."""
     brokers: tuple[BrokerDescription, ...]
     """Brokers of the topics that were sent to, in the order of their names."""
 

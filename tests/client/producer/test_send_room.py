@@ -96,13 +96,14 @@ async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path)
 async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
     dice = random.Random(seed)
     room, most, timed_out = SendRoom(), 0, 0
+    waiting = set[asyncio.Future[None]]()
 
     async def use() -> None:
         nonlocal most, timed_out
         size = dice.randint(1, 60)
         if room.is_full(SMALL, size):
             try:
-                await room.wait(SMALL, size, dice.choice([0.0, 60.0]))
+                await room.wait(SMALL, size, dice.choice([0.0, 60.0]), waiting)
             except RequestTimeout:
                 timed_out += 1
                 return
@@ -122,7 +123,7 @@ async def test_whatever_is_cancelled_or_late_the_room_holds(seed: int) -> None:
         await asyncio.sleep(0)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert not [each for each in results if isinstance(each, Exception)]
-    assert (room.messages, room.bytes, len(room.line)) == (0, 0, 0)
+    assert (room.messages, room.bytes, len(room.line), len(waiting)) == (0, 0, 0, 0)
     assert 1 < most <= 4
 
 

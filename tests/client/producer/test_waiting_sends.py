@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from raptormq.client import Message, Producer, ProducerConfig, ProducerInterceptor, SendResult
+from raptormq.client import ClientConfig, Message, Producer, ProducerConfig, ProducerInterceptor, SendResult
 from raptormq.client.producer import producer as producer_module
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.send_room import SendRoom
-from raptormq.errors import MessageError, RequestTimeout
+from raptormq.errors import ClientClosed, MessageError, RequestTimeout
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
 from tests.client.batch_queues import Broker, make_batch_queue
@@ -269,7 +269,7 @@ async def test_a_cancelled_send_frees_its_message_and_its_place(tmp_path: Path, 
             cancelled.clear()
             del each
             assert tracked_messages() == 0
-            assert producer.describe().waiting_messages == 1
+            assert producer.describe().waiting_messages == 2
             producer._room.leave(1, 1)
             assert [(await first).queue_offset, (await last).queue_offset] == [0, 1]
             await eventually(lambda: (producer._room.messages, producer._room.bytes) == (0, 0))
@@ -289,3 +289,25 @@ async def test_what_is_no_message_is_refused_while_the_line_is_full(tmp_path: Pa
             assert len(producer._room.line) == 1
             producer._room.leave(1, 1)
             assert (await waiting).queue_offset == 0
+
+
+@MODES
+async def test_calls_that_wait_end_when_their_producer_is_closed(tmp_path: Path, auto_batch: bool) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        clients = ClientConfig(name_servers=cluster.name_servers)
+        settings = ProducerConfig(auto_batch=auto_batch, max_in_flight_messages=1, send_timeout=3600)
+        async with Producer("other", client_config=clients) as other:
+            await other.send(MESSAGE)
+            room = other._room
+            room.enter(1, 1)
+            async with Producer("p", client_config=clients, config=settings) as producer:
+                ways = ("send", "send with a key", "send_batch", "send_batch with a key")
+                calls = [asyncio.create_task(WAYS[way](producer, MESSAGE)) for way in ways for _ in range(200)]
+                while len(room.line) < len(calls):
+                    await asyncio.sleep(0)
+                assert producer.describe().waiting_messages == len(calls)
+            assert {type(each) for each in await asyncio.gather(*calls, return_exceptions=True)} == {ClientClosed}
+            assert (room.messages, len(room.line)) == (1, 0)
+            room.leave(1, 1)
+            await other.send(MESSAGE)

@@ -51,7 +51,7 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
-from raptormq.transport.requests import BUCKET_S
+from raptormq.transport.requests import BUCKET_S, complete_in_batches
 
 
 class Producer(Startable):
@@ -95,7 +95,9 @@ class Producer(Startable):
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
         self._in_line: set[asyncio.Future[None]] = set()
-        """Messages waiting for the in-flight limits."""
+        """Messages of `submit` and `send_with_callback` that wait for the in-flight limits."""
+        self._waiting_calls: set[asyncio.Future[None]] = set()
+        """Calls of `send` and `send_batch` that wait for the in-flight limits."""
         self._announced: set[str] = set()
         """Topics whose brokers have received a heartbeat of this client."""
         self._last_callback: object = self  # an object that is not a callback
@@ -146,7 +148,7 @@ class Producer(Startable):
     async def close(self) -> None:
         """Send the open batches, leave the group and close unshared resources; no effect if it is closed. It never
         raises in the event loop of the producer, and its time is bounded. A cancelled close continues in the
-        background.
+        background. Calls of `send` and `send_batch` that wait for the limits raise `ClientClosed`.
 
         Raises:
             ClientClosed: this is another event loop.
@@ -160,6 +162,8 @@ class Producer(Startable):
             await self._shutdown.run(self._end(instance, batch_queue))
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
+        # They would find the producer closed after their wait, which may be long if another producer is at the limits.
+        complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
         if self._in_line:
             await asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout)
             for granted in tuple(self._in_line):
@@ -253,7 +257,7 @@ class Producer(Startable):
             if not isinstance(message, Message):
                 raise invalid_message(message)
             self._interceptors.backpressured(message.topic, room.messages, room.bytes)
-            await room.wait(self._config, size, wait)
+            await room.wait(self._config, size, wait, self._waiting_calls)
             sender = self._running()
         if self._batch_queue is not None and timeout is None:
             by_key = key is not None and queue is None
@@ -453,7 +457,7 @@ class Producer(Startable):
         if room.is_full(self._config, size):
             self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
             began = self._loop.time()
-            await room.wait(self._config, size, wait)
+            await room.wait(self._config, size, wait, self._waiting_calls)
             self._running()
             wait = max(wait - (self._loop.time() - began), _LAST_ATTEMPT_S)
         room.enter(count, size)
@@ -597,7 +601,12 @@ class Producer(Startable):
             return ProducerDescription(self._group, None, 0, 0, 0, ())
         room = self._room
         return ProducerDescription(
-            self._group, instance.client_id, room.messages, room.bytes, len(self._in_line), sender.describe_brokers()
+            self._group,
+            instance.client_id,
+            room.messages,
+            room.bytes,
+            len(self._in_line) + len(self._waiting_calls),
+            sender.describe_brokers(),
         )
 
     def _seconds(self, timeout: float | None) -> float:

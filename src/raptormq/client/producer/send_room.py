@@ -79,25 +79,33 @@ class SendRoom:
         if self.line:
             self._wake()
 
-    async def wait(self, config: ProducerConfig, size: int, timeout: float) -> None:
+    async def wait(self, config: ProducerConfig, size: int, timeout: float, waiting: set[asyncio.Future[None]]) -> None:
         """Wait until the limits permit. The caller must send, and thereby enter, before its next await.
+
+        Args:
+            config: the limits.
+            size: bytes of the message.
+            timeout: seconds.
+            waiting: contains a future during the wait; its exception ends the wait and is raised.
 
         Raises:
             RequestTimeout: The limits did not permit the send within `timeout` seconds; nothing was sent.
         """
         granted: asyncio.Future[None] = self._loop.create_future()
         self.line[granted] = _InLine(config, size)
+        waiting.add(granted)
         try:
             await self._waiters.wait(granted, self._loop.time() + timeout)
-        except TimeoutError:
-            self._leave_line(granted)
-            raise no_room(timeout) from None
-        except asyncio.CancelledError:
+        except BaseException as error:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.leave(1, size)
+                self.leave(1, size)  # granted at the same time as the cancellation
             else:
                 self._leave_line(granted)
+            if isinstance(error, TimeoutError):
+                raise no_room(timeout) from None
             raise
+        finally:
+            waiting.discard(granted)
         self._give_up_place(size)
 
     def call_when_room(
