@@ -65,11 +65,17 @@ async def test_who_does_not_want_to_wait_is_told_at_once(tmp_path: Path) -> None
             await producer.submit(Message("t", b"x"))
 
 
-@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
-async def test_what_waits_for_room_is_sent_before_the_producer_closes(tmp_path: Path, auto_batch: bool) -> None:
+@pytest.mark.parametrize(
+    ("auto_batch", "delay_ms"), [(False, 10), (True, 10), (True, 30_000)], ids=["single", "auto batch", "slow batch"]
+)
+async def test_what_waits_for_room_is_sent_before_the_producer_closes(
+    tmp_path: Path, auto_batch: bool, delay_ms: float
+) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
-        settings = ProducerConfig(max_in_flight_messages=2, auto_batch=auto_batch)
+        settings = ProducerConfig(
+            max_in_flight_messages=2, auto_batch=auto_batch, batch_max_delay_ms=delay_ms, send_timeout=60
+        )
         async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
             submitted = [producer.submit(Message("t", b"x")) for _ in range(10)]
         assert sorted([done.result().queue_offset for done in submitted]) == list(range(10))

@@ -165,7 +165,11 @@ class Producer(Startable):
         # They would find the producer closed after their wait, which may be long if another producer is at the limits.
         complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
         if self._in_line:
-            await asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout)
+            sent = asyncio.ensure_future(asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout))
+            while not sent.done():
+                if batch_queue is not None:
+                    batch_queue.flush()  # while the limits are reached, no message joins the open batches
+                await asyncio.wait([sent], timeout=_FLUSH_INTERVAL_S)
             for granted in tuple(self._in_line):
                 granted.cancel()
         waits: list[Awaitable[object]] = []
@@ -624,6 +628,8 @@ class Producer(Startable):
         return self._instance
 
 
+_FLUSH_INTERVAL_S = 0.01
+"""Delay of batches, in seconds, while the messages in line are sent before the producer closes."""
 _LAST_ATTEMPT_S = 0.001
 """Seconds for a message whose time is over when the limits permit it."""
 
