@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from raptormq.client import Message, Producer, ProducerConfig, SendResult, WhenFull
-from raptormq.client.producer.send_room import GRANTED_PER_TURN, SendRoom
+from raptormq.client.producer.send_room import GRANTED_PER_TURN, InLine, SendRoom
 from raptormq.errors import Backpressure, ClientClosed, MessageError, RequestTimeout
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
@@ -137,8 +139,19 @@ async def test_those_inline_enter_in_turns() -> None:
     room, entered = SendRoom(), list[int]()
     config = ProducerConfig(max_in_flight_messages=10 * GRANTED_PER_TURN)
     room.enter(config.max_in_flight_messages, 0)
+
+    class Numbered(InLine):
+        size = 1
+
+        def __init__(self, number: int) -> None:
+            super().__init__(config, 60.0)
+            self.number = number
+
+        def end(self, _: BaseException | None) -> None:
+            entered.append(self.number)
+
     for number in range(3 * GRANTED_PER_TURN):
-        room.call_when_room(config, 1, 60, lambda error, number=number: entered.append(number))  # type: ignore[misc]
+        room.join(Numbered(number))
     room.leave(config.max_in_flight_messages, 0)
     before = 0
     while before < 3 * GRANTED_PER_TURN:
@@ -146,6 +159,40 @@ async def test_those_inline_enter_in_turns() -> None:
         assert len(entered) - before <= GRANTED_PER_TURN
         before = len(entered)
     assert entered == list(range(3 * GRANTED_PER_TURN))
+
+
+def with_callback(producer: Producer, message: Message) -> None:
+    producer.send_with_callback(message, ignore)
+
+
+def ignore(_: SendResult | BaseException) -> None:
+    pass
+
+
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+@pytest.mark.parametrize("send", [with_callback, Producer.submit, Producer.send], ids=["callback", "submit", "send"])
+async def test_what_waits_takes_little_more_memory_than_its_bodies(
+    tmp_path: Path, send: Callable[[Producer, Message], object], auto_batch: bool
+) -> None:
+    count = 5_000
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(max_in_flight_messages=1, auto_batch=auto_batch, send_timeout=60)
+        producer = Producer("p", name_servers=cluster.name_servers, config=settings)
+        async with producer:
+            producer._room.enter(1, 1)  # another producer of the client, whose broker does not respond
+            with_callback(producer, Message("t", b"x"))
+            tracemalloc.start()
+            waiting = [send(producer, Message("t", b"%d" % number)) for number in range(count)]
+            taken, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert producer.describe().waiting_messages == count + 1
+            for each in waiting:
+                if isinstance(each, asyncio.Future):
+                    each.cancel()
+            producer._room.leave(1, 1)
+    # 100,000 messages of 1 KiB may take half of their bodies and 50 MB besides these, which is 1,012 bytes each.
+    assert taken / count < 800
 
 
 async def test_a_closed_producer_refuses() -> None:

@@ -13,7 +13,7 @@ import pytest
 from raptormq.client import ClientConfig, Message, Producer, ProducerConfig, ProducerInterceptor, SendResult
 from raptormq.client.producer import producer as producer_module
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
-from raptormq.client.producer.send_room import SendRoom
+from raptormq.client.producer.send_room import InLine, SendRoom
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
@@ -185,25 +185,29 @@ async def test_late_messages_of_an_open_batch_are_not_sent() -> None:
 async def test_senders_that_wait_again_have_one_timer() -> None:
     room, config, ended = SendRoom(), ProducerConfig(max_in_flight_messages=1), asyncio.Event()
     timers: Any = CountedTimers()
-    room._waiters._loop = timers
+    room._loop = timers
     room.enter(1, 1)
     most = refused = 0
 
-    def wait(rounds: int, timeout: float) -> None:
-        def told(error: BaseException | None) -> None:
+    class Again(InLine):
+        size = 1
+
+        def __init__(self, rounds: int, timeout: float) -> None:
+            super().__init__(config, timeout)
+            self.rounds = rounds
+
+        def end(self, error: BaseException | None) -> None:
             nonlocal most, refused
             assert isinstance(error, RequestTimeout)
             refused += 1
-            if rounds:
-                wait(rounds - 1, timeout)
+            if self.rounds:
+                room.join(Again(self.rounds - 1, self.timeout))
             elif not room.line:
                 ended.set()
             most = max(most, timers.count())
 
-        room.call_when_room(config, 1, timeout, told)
-
     for number in range(300):
-        wait(3, 0.02 * (number % 7))
+        room.join(Again(3, 0.02 * (number % 7)))
     await ended.wait()
     assert refused == 1200
     assert most == 1

@@ -20,7 +20,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from raptormq.client.results import SendResult
 
@@ -49,6 +49,31 @@ class AcceptedSend(asyncio.Future[SendResult], Coroutine[Any, Any, SendResult]):
     def close(self) -> None:
         """Cancel the send."""
         self.cancel()
+
+
+class InLine(Protocol):
+    """A message that waits for the limits of messages in flight."""
+
+    def cancelled(self) -> None:
+        """Called when its future was cancelled."""
+
+
+class WaitingFuture(AcceptedSend):
+    """The outcome of a message that waits for the limits. It tells the message of a cancellation; a callback of the
+    future would take more memory than all the rest.
+    """
+
+    __slots__ = ("in_line",)
+
+    in_line: InLine | None
+    """The message while it waits."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel the send: a message that still waits is not sent."""
+        is_new = super().cancel(msg)
+        if is_new and self.in_line is not None:
+            self.in_line.cancelled()
+        return is_new
 
 
 def returns_coroutine(function: F) -> F:

@@ -33,7 +33,7 @@ from raptormq.client.message import (
     snapshot,
     with_sharding_key,
 )
-from raptormq.client.producer.accepted_send import AcceptedSend, returns_coroutine
+from raptormq.client.producer.accepted_send import AcceptedSend, WaitingFuture, returns_coroutine
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
@@ -41,7 +41,7 @@ from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, complet
 from raptormq.client.producer.message_trace import MessageTrace
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
-from raptormq.client.producer.send_room import SendRoom
+from raptormq.client.producer.send_room import InLine, SendRoom
 from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
@@ -51,7 +51,7 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
-from raptormq.transport.requests import BUCKET_S, complete_in_batches
+from raptormq.transport.requests import BUCKET_S, COMPLETED_PER_TURN, complete_in_batches
 
 
 class Producer(Startable):
@@ -94,10 +94,11 @@ class Producer(Startable):
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
-        self._in_line: set[asyncio.Future[None]] = set()
-        """Messages of `submit` and `send_with_callback` that wait for the in-flight limits."""
+        self._in_line = 0
+        """Number of messages that wait for the in-flight limits without a coroutine."""
         self._waiting_calls: set[asyncio.Future[None]] = set()
-        """Calls of `send` and `send_batch` that wait for the in-flight limits."""
+        """Coroutines of `send` and `send_batch` that wait for these limits."""
+        self._line_ended: asyncio.Future[None] | None = None
         self._announced: set[str] = set()
         """Topics whose brokers have received a heartbeat of this client."""
         self._last_callback: object = self  # an object that is not a callback
@@ -164,14 +165,15 @@ class Producer(Startable):
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         # They would find the producer closed after their wait, which may be long if another producer is at the limits.
         complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
+        await self._refuse_in_line(_WaitingCall)
         if self._in_line:
-            sent = asyncio.ensure_future(asyncio.wait(tuple(self._in_line), timeout=self._client_config.close_timeout))
-            while not sent.done():
+            self._line_ended = asyncio.get_running_loop().create_future()
+            until = self._loop.time() + self._client_config.close_timeout
+            while self._in_line and self._loop.time() < until:
                 if batch_queue is not None:
                     batch_queue.flush()  # while the limits are reached, no message joins the open batches
-                await asyncio.wait([sent], timeout=_FLUSH_INTERVAL_S)
-            for granted in tuple(self._in_line):
-                granted.cancel()
+                await asyncio.wait([self._line_ended], timeout=_FLUSH_INTERVAL_S)
+            await self._refuse_in_line(_WaitingSend)
         waits: list[Awaitable[object]] = []
         if self._single_sends:
             waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
@@ -185,6 +187,15 @@ class Producer(Startable):
             await self._trace.close()
         self._interceptors.closed(self)
 
+    async def _refuse_in_line(self, kind: type[_WaitingSend]) -> None:
+        """End the waits for the limits, in parts."""
+        for number, waiting in enumerate(self._room.line):
+            if isinstance(waiting, kind) and waiting.producer is self and not waiting.is_out:
+                self._room.quit(waiting)
+                waiting.end(ClientClosed(CLOSED))
+            if number % COMPLETED_PER_TURN == COMPLETED_PER_TURN - 1:
+                await asyncio.sleep(0)
+
     @returns_coroutine
     def send(
         self,
@@ -194,8 +205,8 @@ class Producer(Startable):
         key: str | None = None,
         timeout: float | None = None,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send one message and return where it was stored. With `auto_batch` the message may be sent even if the result
-        is not awaited.
+        """Send one message and return where it was stored. With `auto_batch`, and while it waits for the in-flight
+        limits, the message may be sent even if the result is not awaited.
 
         Args:
             message: the message to send.
@@ -214,8 +225,8 @@ class Producer(Startable):
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        if self._batch_queue is not None and key is None and timeout is None:
-            accepted = self._accept(self._batch_queue, message, queue)
+        if key is None and timeout is None and self._sender is not None and not self._interceptors:
+            accepted = self._accept(self._sender, message, queue)
             if accepted is not None:
                 return accepted
         message = snapshot(message)  # the coroutine may run, or have room, only after the application has changed it
@@ -223,17 +234,22 @@ class Producer(Startable):
             return self._send(message, queue, None, timeout)
         return self._send_later(message, queue, key, timeout)
 
-    def _accept(self, batch_queue: BatchQueue, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
-        """Add a message to its batch now, in place of the coroutine. Return None if the coroutine has to wait, or to
-        raise an error, or is created in another thread for the event loop of the producer.
+    def _accept(self, sender: MessageSender, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
+        """Add a message to its batch, or to the line before the limits, now, in place of the coroutine. Return None if
+        the coroutine has to send it, or to raise an error, or is created in another thread for the event loop of the
+        producer.
         """
-        room = self._room
-        if room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line or self._interceptors:
-            return None
-        loop = running_loop()
-        if loop is not batch_queue.loop:
+        room, batch_queue = self._room, self._batch_queue
+        is_full = room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting > 0
+        if (batch_queue is None and not is_full) or (loop := running_loop()) is not self._loop:
             return None
         try:
+            if is_full:
+                if not room.is_full(self._config, _size_of(message)):
+                    return None
+                self._reject_invalid(message, queue)
+                return self._wait_in_line(_WaitingCall, sender, message, queue)
+            assert batch_queue is not None
             accepted = AcceptedSend(loop=loop)
             return accepted if batch_queue.add(message, queue, accepted) is not None else None
         except RaptorMQError:
@@ -311,12 +327,11 @@ class Producer(Startable):
         self, sender: MessageSender, message: Message, queue: MessageQueue | None
     ) -> asyncio.Future[SendResult]:
         room = self._room
-        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line) and room.is_full(
+        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting) and room.is_full(
             self._config, _size_of(message)
         ):
-            future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-            self._send_when_room(message, queue, future)
-            return future
+            self._require_room_to_wait(message, queue)
+            return self._wait_in_line(_WaitingSend, sender, message, queue)
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
@@ -363,56 +378,77 @@ class Producer(Startable):
         self, sender: MessageSender, message: Message, callback: Callback, queue: MessageQueue | None
     ) -> None:
         batch_queue, room = self._batch_queue, self._room
-        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.line) and room.is_full(
+        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting) and room.is_full(
             self._config, _size_of(message)
         ):
-            self._send_when_room(message, queue, callback)
+            self._require_room_to_wait(message, queue)
+            self._join_line(_WaitingSend, sender, message, queue, callback)
         elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
             task = self._send_single(sender, message, queue)
             task.add_done_callback(lambda done: complete(callback, _outcome(done)))
 
-    def _send_when_room(self, message: Message, queue: MessageQueue | None, waiter: Waiter) -> None:
-        """Send a message as soon as the limits permit, or reject it.
+    def _require_room_to_wait(self, message: Message, queue: MessageQueue | None) -> None:
+        """Reject a message that must not wait for the limits.
 
         Raises:
             MessageError: the message breaks a rule.
             Backpressure: A limit is reached, and the producer has `when_full=WhenFull.RAISE`.
         """
-        sender, batch_queue = self._running(), self._batch_queue
-        # Reject an invalid message in this call, not later.
-        check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
-        config, room = self._config, self._room
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + config.send_timeout
-        if config.when_full is WhenFull.RAISE:
+        self._reject_invalid(message, queue)
+        if self._config.when_full is WhenFull.RAISE:
+            room = self._room
             raise Backpressure(
                 f"{room.messages} messages with {room.bytes} bytes are in flight (max_in_flight_messages, "
                 "max_in_flight_bytes): send again when others have their outcomes"
             )
 
-        self._interceptors.backpressured(message.topic, room.messages, room.bytes)
+    def _reject_invalid(self, message: Message, queue: MessageQueue | None) -> None:
+        """Raise the `MessageError` of an invalid message in the call, not after its wait."""
+        check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
 
-        def send(error: BaseException | None) -> None:
-            if error is not None:
-                complete(waiter, ClientClosed(CLOSED) if isinstance(error, asyncio.CancelledError) else error)
-                return
-            if is_cancelled(waiter):
-                return
+    def _wait_in_line(
+        self, kind: type[_WaitingSend], sender: MessageSender, message: Message, queue: MessageQueue | None
+    ) -> WaitingFuture:
+        """Send a message as soon as the limits permit. Return the future of its outcome."""
+        future = WaitingFuture(loop=self._loop)
+        future.in_line = self._join_line(kind, sender, message, queue, future)
+        return future
+
+    def _join_line(
+        self,
+        kind: type[_WaitingSend],
+        sender: MessageSender,
+        message: Message,
+        queue: MessageQueue | None,
+        waiter: Waiter,
+    ) -> _WaitingSend:
+        room = self._room
+        self._interceptors.backpressured(message.topic, room.messages, room.bytes)
+        waiting = kind(self, self._config, sender, self._batch_queue, snapshot(message), queue, waiter)
+        room.join(waiting)
+        self._in_line += 1
+        return waiting
+
+    def _leave_line(self, waiting: _WaitingSend, error: BaseException | None) -> None:
+        """Send a message that has waited for the limits, or give its sender the error."""
+        self._in_line -= 1
+        if not self._in_line and self._line_ended is not None and not self._line_ended.done():
+            self._line_ended.set_result(None)
+        waiter = waiting.waiter
+        if isinstance(waiter, WaitingFuture):
+            waiter.in_line = None
+        if error is not None:
+            complete(waiter, error)
+        elif not is_cancelled(waiter):
+            message, queue, batch_queue, now = waiting.message, waiting.queue, waiting.batch_queue, self._loop.time()
+            late = _if_late(waiting.deadline, now + self._config.send_timeout)
             try:
-                late = _if_late(deadline, clock() + config.send_timeout)
-                merged = batch_queue.add(message, queue, waiter, late) if batch_queue is not None else None
-                if merged is None:
-                    task = self._send_single(sender, message, queue, max(deadline - clock(), _LAST_ATTEMPT_S))
+                if batch_queue is None or batch_queue.add(message, queue, waiter, late) is None:
+                    left = max(waiting.deadline - now, _LAST_ATTEMPT_S)
+                    task = self._send_single(waiting.sender, message, queue, left)
                     task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
             except Exception as refused:  # noqa: BLE001 - such as a compressor without memory; its sender gets it
                 complete(waiter, refused)
-
-        message = snapshot(message)
-        granted = room.call_when_room(config, _size_of(message), config.send_timeout, send)
-        self._in_line.add(granted)
-        granted.add_done_callback(self._in_line.discard)
-        if isinstance(waiter, asyncio.Future):
-            waiter.add_done_callback(lambda done: granted.cancel() if done.cancelled() else None)
 
     def _send_single(
         self, sender: MessageSender, message: Message, queue: MessageQueue | None, timeout: float | None = None
@@ -609,7 +645,7 @@ class Producer(Startable):
             instance.client_id,
             room.messages,
             room.bytes,
-            len(self._in_line) + len(self._waiting_calls),
+            self._in_line + len(self._waiting_calls),
             sender.describe_brokers(),
         )
 
@@ -626,6 +662,49 @@ class Producer(Startable):
         self._running()
         assert self._instance is not None
         return self._instance
+
+
+class _WaitingSend(InLine):
+    """A message that waits for the in-flight limits without a coroutine."""
+
+    __slots__ = ("batch_queue", "message", "producer", "queue", "sender", "waiter")
+
+    def __init__(
+        self,
+        producer: Producer,
+        config: ProducerConfig,
+        sender: MessageSender,
+        batch_queue: BatchQueue | None,
+        message: Message,
+        queue: MessageQueue | None,
+        waiter: Waiter,
+    ) -> None:
+        super().__init__(config, config.send_timeout)
+        self.producer = producer
+        self.sender = sender
+        self.batch_queue = batch_queue
+        self.message = message
+        self.queue = queue
+        self.waiter = waiter
+
+    @property
+    def size(self) -> int:
+        return _size_of(self.message)
+
+    def cancelled(self) -> None:
+        """Leave the line, because the waiter was cancelled."""
+        self.producer._room.quit(self)  # noqa: SLF001 - a part of the producer
+        self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        self.producer._leave_line(self, error)  # noqa: SLF001 - a part of the producer
+        del self.message  # the line may still contain this object
+
+
+class _WaitingCall(_WaitingSend):
+    """A message of `send`, which is not sent when the producer is closed."""
+
+    __slots__ = ()
 
 
 _FLUSH_INTERVAL_S = 0.01

@@ -10,7 +10,8 @@ limit is sent when nothing else is in flight::
               `------------ send_timeout --------------> RequestTimeout, nothing was sent
 
 Batches of AutoBatch count their encoded records, single sends count bodies. At most `GRANTED_PER_TURN` senders enter
-per iteration of the event loop.
+per iteration of the event loop. A program may have hundreds of thousands of messages in line, so that a sender in line
+is one small object: it is its own callback, and deadlines are kept in buckets of `BUCKET_S`.
 
 See also: `producer.producer` enters single sends and waits, `producer.accumulator` enters batches,
 `producer.in_flight` limits the bytes sent to brokers. Source: RocketMQ `backPressureForAsyncSendNum` and
@@ -20,23 +21,76 @@ See also: `producer.producer` enters single sends and waits, `producer.accumulat
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections import deque
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
 from raptormq.errors import RequestTimeout
-from raptormq.transport.requests import TimedWaiters
 
 GRANTED_PER_TURN = 200
+BUCKET_S = 0.1
+"""Width of a bucket in seconds: the maximum delay of a timeout."""
 
 
-class _InLine(NamedTuple):
-    """A waiting sender."""
+class InLine(ABC):
+    """A sender that waits for the limits.
 
-    config: ProducerConfig
-    size: int
+    Args:
+        config: has the limits.
+        timeout: seconds that it may wait.
+    """
+
+    __slots__ = ("bucket", "config", "is_out", "timeout")
+
+    def __init__(self, config: ProducerConfig, timeout: float) -> None:
+        self.config = config
+        self.timeout = timeout
+        self.bucket = 0
+        """Number of the bucket with its deadline."""
+        self.is_out = False
+        """Whether it does not wait any more."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of the message, while it waits."""
+
+    @property
+    def deadline(self) -> float:
+        """The end of its bucket, a loop time."""
+        return self.bucket * BUCKET_S
+
+    @abstractmethod
+    def end(self, error: BaseException | None) -> None:
+        """Called once, in the event loop: with None when the limits permit the message, which must then be sent or
+        discarded before the return; with `RequestTimeout` after the timeout. Must not raise.
+        """
+
+
+class _Awaited(InLine):
+    """A coroutine that waits. Its place is reserved from the grant until it runs."""
+
+    __slots__ = ("_size", "future", "room")
+
+    def __init__(self, room: SendRoom, config: ProducerConfig, size: int, timeout: float) -> None:
+        super().__init__(config, timeout)
+        self._size = size
+        self.room = room
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def end(self, error: BaseException | None) -> None:
+        if self.future.done():  # cancelled
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.room.enter(1, self._size)
+            self.future.set_result(None)
 
 
 class SendRoom:
@@ -45,11 +99,15 @@ class SendRoom:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self.line: OrderedDict[asyncio.Future[None], _InLine] = OrderedDict()
-        """Waiting senders, in order, by the futures that are done when they may send. A `dict` would become slow when
-        its first items are removed.
-        """
-        self._waiters: TimedWaiters[None] = TimedWaiters()
+        self.waiting = 0
+        """Number of waiting senders."""
+        self._line: deque[InLine] = deque()
+        """Waiting senders in order, and up to as many that are out."""
+        self._buckets: dict[int, set[InLine]] = {}
+        """Waiting senders by deadline."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_number = 0
+        """The bucket at whose end the timer runs."""
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
 
@@ -60,12 +118,17 @@ class SendRoom:
 
     def is_full(self, config: ProducerConfig, size: int) -> bool:
         """Return whether a message of `size` bytes must wait."""
-        return bool(self.line) or not self._fits(config, size)
+        return self.waiting > 0 or not self._fits(config, size)
 
     def _fits(self, config: ProducerConfig, size: int) -> bool:
         return not self.messages or (
             self.messages < config.max_in_flight_messages and self.bytes + size <= config.max_in_flight_bytes
         )
+
+    @property
+    def line(self) -> list[InLine]:
+        """The waiting senders, in order."""
+        return [waiting for waiting in self._line if not waiting.is_out]
 
     def enter(self, messages: int, size: int) -> None:
         """Count messages as in flight."""
@@ -76,93 +139,107 @@ class SendRoom:
         """Uncount completed messages, and let waiting senders enter."""
         self.messages -= messages
         self.bytes -= size
-        if self.line:
+        if self.waiting:
             self._wake()
 
-    async def wait(self, config: ProducerConfig, size: int, timeout: float, waiting: set[asyncio.Future[None]]) -> None:
+    async def wait(self, config: ProducerConfig, size: int, timeout: float, calls: set[asyncio.Future[None]]) -> None:
         """Wait until the limits permit. The caller must send, and thereby enter, before its next await.
 
         Args:
             config: the limits.
             size: bytes of the message.
             timeout: seconds.
-            waiting: contains a future during the wait; its exception ends the wait and is raised.
+            calls: contains a future during the wait; its exception ends the wait and is raised.
 
         Raises:
             RequestTimeout: The limits did not permit the send within `timeout` seconds; nothing was sent.
         """
-        granted: asyncio.Future[None] = self._loop.create_future()
-        self.line[granted] = _InLine(config, size)
-        waiting.add(granted)
+        waiting = _Awaited(self, config, size, timeout)
+        self.join(waiting)
+        calls.add(waiting.future)
         try:
-            await self._waiters.wait(granted, self._loop.time() + timeout)
-        except BaseException as error:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
+            await waiting.future
+        except BaseException:
+            if not waiting.future.cancelled() and waiting.future.exception() is None:
                 self.leave(1, size)  # granted at the same time as the cancellation
             else:
-                self._leave_line(granted)
-            if isinstance(error, TimeoutError):
-                raise no_room(timeout) from None
+                self.quit(waiting)
             raise
         finally:
-            waiting.discard(granted)
-        self._give_up_place(size)
+            calls.discard(waiting.future)
+        # The place reserved since the grant is given up, because the message is sent now or is invalid.
+        self.leave(1, size)
 
-    def call_when_room(
-        self, config: ProducerConfig, size: int, timeout: float, call: Callable[[BaseException | None], None]
-    ) -> asyncio.Future[None]:
-        """Call a function, which sends, as soon as the limits permit. It is called with `RequestTimeout` after
-        `timeout` seconds, or with `CancelledError` if the returned future was cancelled.
-        """
-        granted: asyncio.Future[None] = self._loop.create_future()
-        self.line[granted] = _InLine(config, size)
-        number = self._waiters.add(granted, self._loop.time() + timeout)
+    def join(self, waiting: InLine) -> None:
+        """Put a sender at the end of the line. Its `end` is called later, never by this method."""
+        self._line.append(waiting)
+        self.waiting += 1
+        number = waiting.bucket = int((self._loop.time() + waiting.timeout) / BUCKET_S) + 1
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            bucket = self._buckets[number] = set()
+        bucket.add(waiting)
+        if self._timer is None or number < self._timer_number:
+            self._expire_later(number)
 
-        def end(done: asyncio.Future[None]) -> None:
-            self._waiters.remove(number)
-            if done.cancelled() or done.exception() is not None:
-                self._leave_line(done)
-                call(asyncio.CancelledError() if done.cancelled() else no_room(timeout))
-                return
-            self._give_up_place(size)
-            call(None)
+    def quit(self, waiting: InLine) -> None:
+        """Take a sender out of the line; its `end` is not called. No effect if it is out."""
+        if not waiting.is_out:
+            self._take_out(waiting)
+            self._wake()  # the next one may be smaller
 
-        granted.add_done_callback(end)
-        return granted
-
-    def _give_up_place(self, size: int) -> None:
-        """Give up the place reserved since the grant, because the message is sent now or is invalid."""
-        self.messages -= 1
-        self.bytes -= size
-        if self.line:
-            self._loop.call_soon(self._wake)
-
-    def _leave_line(self, granted: asyncio.Future[None]) -> None:
-        """Leave the line without having sent."""
-        self.line.pop(granted, None)
-        self._wake()
+    def _take_out(self, waiting: InLine) -> None:
+        waiting.is_out = True
+        self.waiting -= 1
+        if len(self._line) > 2 * self.waiting:
+            self._line = deque(self.line)
+        bucket = self._buckets[waiting.bucket]
+        bucket.remove(waiting)
+        if not bucket:
+            del self._buckets[waiting.bucket]
 
     def _wake(self) -> None:
-        """Let waiting senders enter while the limits permit. Each reserves its place until it sends."""
-        if not self._is_waking:
-            self._grant()
+        """Let waiting senders enter, in the next iteration of the event loop, while the limits permit."""
+        if self.waiting and not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon(self._grant)
 
     def _grant(self) -> None:
         self._is_waking = False
-        count = 0
-        while self.line:
-            granted, (config, size) = next(iter(self.line.items()))
-            if not granted.done():
-                if count == GRANTED_PER_TURN:
-                    self._is_waking = True
-                    self._loop.call_soon(self._grant)
-                    return
-                if not self._fits(config, size):
-                    return
-                self.enter(1, size)
-                granted.set_result(None)
-                count += 1
-            del self.line[granted]
+        granted = 0
+        while self.waiting:
+            waiting = self._line[0]
+            if waiting.is_out:
+                self._line.popleft()
+                continue
+            if granted == GRANTED_PER_TURN:
+                self._wake()
+                return
+            if not self._fits(waiting.config, waiting.size):
+                return
+            granted += 1
+            self._line.popleft()
+            self._take_out(waiting)
+            waiting.end(None)
+
+    def _expire_later(self, number: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_number = self._loop.call_at(number * BUCKET_S, self._expire), number
+
+    def _expire(self) -> None:
+        """End some senders whose time is over; the others follow in the next iterations of the event loop."""
+        self._timer = None
+        now = self._loop.time() + 0.001  # timers may fire early
+        left = GRANTED_PER_TURN
+        while left and self._buckets and (number := min(self._buckets)) * BUCKET_S <= now:
+            waiting = next(iter(self._buckets[number]))
+            self._take_out(waiting)
+            waiting.end(no_room(waiting.timeout))
+            left -= 1
+        if self._buckets:
+            self._expire_later(min(self._buckets))
+        self._wake()
 
 
 def no_room(timeout: float) -> RequestTimeout:
