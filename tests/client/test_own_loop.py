@@ -171,6 +171,22 @@ def test_a_send_from_elsewhere_changes_nothing(
     own.stop()
 
 
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+def test_a_second_loop_of_the_same_thread_is_not_the_one_that_started_it(name_servers: str, auto_batch: bool) -> None:
+    producer = Producer("p", name_servers=name_servers, auto_batch=auto_batch, batch_max_delay_ms=10_000)
+
+    async def submit() -> asyncio.Future[SendResult]:
+        return producer.submit(MESSAGE)
+
+    with asyncio.Runner() as own, asyncio.Runner() as other:
+        own.run(producer.start())
+        sending = own.run(submit())
+        with pytest.raises(ClientClosed, match="started in an event loop that is not this one"):
+            other.run(submit())
+        own.run(producer.close())
+        assert sending.result().queue_offset == 0
+
+
 def test_all_others_do_too(name_servers: str) -> None:
     own = LoopThread("own")
     transactions = TransactionProducer("p", check, name_servers=name_servers, topics=["t"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from threading import get_ident
 from typing import Any, Unpack
 
 from raptormq.client.background import gather_all
@@ -109,6 +110,8 @@ class Producer(Startable):
         """Messages and bytes up to which no limit can be exceeded, so that `submit` skips `SendRoom.is_full`."""
         self._loop: asyncio.AbstractEventLoop
         """The event loop in which the producer was started."""
+        self._thread = 0
+        """The thread in which that loop ran last. Its comparison is faster than that of the running loop."""
         self._room: SendRoom
         self._ids: UniqueIdFactory
         self._send_batch: Send
@@ -310,7 +313,7 @@ class Producer(Startable):
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
         sender = self._sender
-        if sender is None or running_loop() is not self._loop:
+        if sender is None or get_ident() != self._thread or not self._loop.is_running():
             sender = self._running()
         if self._interceptors:
             context = self._interceptors.begin(message, queue)
@@ -352,7 +355,7 @@ class Producer(Startable):
             require_callback(callback)
             self._last_callback = callback
         sender = self._sender
-        if sender is None or running_loop() is not self._loop:
+        if sender is None or get_ident() != self._thread or not self._loop.is_running():
             sender = self._running()
         if self._interceptors:
             self._send_intercepted(sender, message, callback, queue)
@@ -655,7 +658,9 @@ class Producer(Startable):
     def _running(self) -> MessageSender:
         if self._sender is None:
             raise ClientClosed("the producer is not started, or closed")
-        require_loop(self._loop)
+        if get_ident() != self._thread or not self._loop.is_running():
+            require_loop(self._loop)
+            self._thread = get_ident()
         return self._sender
 
     def _own_instance(self) -> ClientInstance:
