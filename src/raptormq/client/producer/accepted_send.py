@@ -51,8 +51,8 @@ class AcceptedSend(asyncio.Future[SendResult], Coroutine[Any, Any, SendResult]):
         self.cancel()
 
 
-class InLine(Protocol):
-    """A message that waits for the limits of messages in flight."""
+class Cancellable(Protocol):
+    """A message whose send can be cancelled."""
 
     def cancelled(self) -> None:
         """Called when its future was cancelled."""
@@ -65,7 +65,7 @@ class WaitingFuture(AcceptedSend):
 
     __slots__ = ("in_line",)
 
-    in_line: InLine | None
+    in_line: Cancellable | None
     """The message while it waits."""
 
     def cancel(self, msg: Any = None) -> bool:

@@ -194,7 +194,7 @@ class SendRoom:
         if len(self._line) > 2 * self.waiting:
             self._line = deque(self.line)
         bucket = self._buckets[waiting.bucket]
-        bucket.remove(waiting)
+        bucket.discard(waiting)
         if not bucket:
             del self._buckets[waiting.bucket]
 
@@ -233,7 +233,7 @@ class SendRoom:
         now = self._loop.time() + 0.001  # timers may fire early
         left = GRANTED_PER_TURN
         while left and self._buckets and (number := min(self._buckets)) * BUCKET_S <= now:
-            waiting = next(iter(self._buckets[number]))
+            waiting = self._buckets[number].pop()  # `next(iter())` would search all the removed ones before it
             self._take_out(waiting)
             waiting.end(no_room(waiting.timeout))
             left -= 1
