@@ -7,6 +7,7 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -193,6 +194,29 @@ async def test_what_waits_takes_little_more_memory_than_its_bodies(
             producer._room.leave(1, 1)
     # 100,000 messages of 1 KiB may take half of their bodies and 50 MB besides these, which is 1,012 bytes each.
     assert taken / count < 800
+
+
+async def test_who_is_late_does_not_enter_after_a_pause_of_the_loop() -> None:
+    room, ends = SendRoom(), list[BaseException | None]()
+
+    class Late(InLine):
+        size = 1
+
+        def end(self, error: BaseException | None) -> None:
+            ends.append(error)
+
+    room.enter(4, 0)
+    for timeout in (0.0, 60.0):
+        room.join(Late(SMALL, timeout))
+    now = asyncio.get_running_loop().time()
+    loop = Mock(wraps=asyncio.get_running_loop())
+    loop.time.side_effect = lambda: now + 1.0
+    room._loop = loop
+    room.leave(4, 0)
+    room._grant()
+    late, in_time = ends
+    assert isinstance(late, RequestTimeout)
+    assert in_time is None
 
 
 async def test_a_closed_producer_refuses() -> None:

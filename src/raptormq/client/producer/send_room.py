@@ -199,14 +199,16 @@ class SendRoom:
             del self._buckets[waiting.bucket]
 
     def _wake(self) -> None:
-        """Let waiting senders enter, in the next iteration of the event loop, while the limits permit."""
+        """Let waiting senders enter, in the next iteration of the event loop, while the limits permit. After a pause of
+        the loop, the time of many may be over, which `_expire` has not seen yet: an attempt without time would be lost.
+        """
         if self.waiting and not self._is_waking:
             self._is_waking = True
             self._loop.call_soon(self._grant)
 
     def _grant(self) -> None:
         self._is_waking = False
-        granted = 0
+        granted, now = 0, self._loop.time()
         while self.waiting:
             waiting = self._line[0]
             if waiting.is_out:
@@ -215,12 +217,13 @@ class SendRoom:
             if granted == GRANTED_PER_TURN:
                 self._wake()
                 return
-            if not self._fits(waiting.config, waiting.size):
+            is_late = waiting.deadline <= now
+            if not (is_late or self._fits(waiting.config, waiting.size)):
                 return
             granted += 1
             self._line.popleft()
             self._take_out(waiting)
-            waiting.end(None)
+            waiting.end(no_room(waiting.timeout) if is_late else None)
 
     def _expire_later(self, number: int) -> None:
         if self._timer is not None:
