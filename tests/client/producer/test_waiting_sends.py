@@ -296,6 +296,17 @@ async def test_what_is_no_message_is_refused_while_the_line_is_full(tmp_path: Pa
 
 
 @MODES
+async def test_submitted_messages_that_wait_can_be_awaited_together(tmp_path: Path, auto_batch: bool) -> None:
+    """`asyncio.wait` refuses coroutines, whether or not the limits are reached."""
+    async with (
+        Cluster(tmp_path) as cluster,
+        Producer("g", name_servers=cluster.name_servers, auto_batch=auto_batch, max_in_flight_messages=1) as producer,
+    ):
+        done, _ = await asyncio.wait([producer.submit(MESSAGE) for _ in range(3)])
+        assert [type(outcome.result()) for outcome in done] == [SendResult] * 3
+
+
+@MODES
 async def test_calls_that_wait_end_when_their_producer_is_closed(tmp_path: Path, auto_batch: bool) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)

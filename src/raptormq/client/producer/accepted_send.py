@@ -58,9 +58,9 @@ class Cancellable(Protocol):
         """Called when its future was cancelled."""
 
 
-class WaitingFuture(AcceptedSend):
-    """The outcome of a message that waits for the limits. It tells the message of a cancellation; a callback of the
-    future would take more memory than all the rest.
+class WaitingFuture(asyncio.Future[SendResult]):
+    """The outcome of a submitted message that waits for the limits. It tells the message of a cancellation; a callback
+    of the future would take more memory than all the rest.
     """
 
     __slots__ = ("in_line",)
@@ -74,6 +74,12 @@ class WaitingFuture(AcceptedSend):
         if is_new and self.in_line is not None:
             self.in_line.cancelled()
         return is_new
+
+
+class WaitingSend(WaitingFuture, AcceptedSend):
+    """The outcome of `Producer.send` while the message waits. `asyncio.wait` refuses it, like all coroutines."""
+
+    __slots__ = ()
 
 
 def returns_coroutine(function: F) -> F:

@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from threading import get_ident
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from raptormq.client.background import gather_all
 from raptormq.client.cluster import ClientInstance
@@ -34,7 +34,7 @@ from raptormq.client.message import (
     snapshot,
     with_sharding_key,
 )
-from raptormq.client.producer.accepted_send import AcceptedSend, WaitingFuture, returns_coroutine
+from raptormq.client.producer.accepted_send import AcceptedSend, WaitingFuture, WaitingSend, returns_coroutine
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
 from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
@@ -53,6 +53,8 @@ from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.topic_names import check_group
 from raptormq.transport.requests import BUCKET_S, COMPLETED_PER_TURN, complete_in_batches
+
+F = TypeVar("F", bound=WaitingFuture)
 
 
 class Producer(Startable):
@@ -251,7 +253,7 @@ class Producer(Startable):
                 if not room.is_full(self._config, _size_of(message)):
                     return None
                 self._reject_invalid(message, queue)
-                return self._wait_in_line(_WaitingCall, sender, message, queue)
+                return self._wait_in_line(_WaitingCall, WaitingSend(loop=loop), sender, message, queue)
             assert batch_queue is not None
             accepted = AcceptedSend(loop=loop)
             return accepted if batch_queue.add(message, queue, accepted) is not None else None
@@ -334,7 +336,7 @@ class Producer(Startable):
             self._config, _size_of(message)
         ):
             self._require_room_to_wait(message, queue)
-            return self._wait_in_line(_WaitingSend, sender, message, queue)
+            return self._wait_in_line(_WaitingSend, WaitingFuture(loop=self._loop), sender, message, queue)
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
@@ -410,10 +412,14 @@ class Producer(Startable):
         check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
 
     def _wait_in_line(
-        self, kind: type[_WaitingSend], sender: MessageSender, message: Message, queue: MessageQueue | None
-    ) -> WaitingFuture:
-        """Send a message as soon as the limits permit. Return the future of its outcome."""
-        future = WaitingFuture(loop=self._loop)
+        self,
+        kind: type[_WaitingSend],
+        future: F,
+        sender: MessageSender,
+        message: Message,
+        queue: MessageQueue | None,
+    ) -> F:
+        """Send a message as soon as the limits permit. Return the future, which gets its outcome."""
         future.in_line = self._join_line(kind, sender, message, queue, future)
         return future
 
