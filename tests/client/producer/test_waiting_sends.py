@@ -296,6 +296,19 @@ async def test_what_is_no_message_is_refused_while_the_line_is_full(tmp_path: Pa
 
 
 @MODES
+@pytest.mark.parametrize("way", [way for way in WAYS if "batch" not in way])
+async def test_an_invalid_message_is_refused_before_it_waits(tmp_path: Path, auto_batch: bool, way: str) -> None:
+    async with Cluster(tmp_path) as cluster:
+        settings = ProducerConfig(auto_batch=auto_batch, max_in_flight_messages=1, send_timeout=0.2)
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+            producer._room.enter(1, 1)  # another producer of the client
+            with pytest.raises(MessageError, match="illegal characters"):
+                await WAYS[way](producer, Message("no topic!", b"x"))
+            assert not producer._room.line
+            producer._room.leave(1, 1)
+
+
+@MODES
 async def test_submitted_messages_that_wait_can_be_awaited_together(tmp_path: Path, auto_batch: bool) -> None:
     """`asyncio.wait` refuses coroutines, whether or not the limits are reached."""
     async with (

@@ -27,7 +27,6 @@ from raptormq.client.message import (
     SendRequest,
     as_messages,
     check_destination,
-    invalid_message,
     prepare_batch,
     prepare_message,
     prepare_redelivery,
@@ -279,8 +278,7 @@ class Producer(Startable):
         room, size, wait, clock = self._room, _size_of(message), self._seconds(timeout), self._loop.time
         deadline = clock() + wait
         if room.is_full(self._config, size):
-            if not isinstance(message, Message):
-                raise invalid_message(message)
+            self._reject_invalid(message, queue)
             self._interceptors.backpressured(message.topic, room.messages, room.bytes)
             await room.wait(self._config, size, wait, self._waiting_calls)
             sender = self._running()
@@ -408,7 +406,7 @@ class Producer(Startable):
             )
 
     def _reject_invalid(self, message: Message, queue: MessageQueue | None) -> None:
-        """Raise the `MessageError` of an invalid message in the call, not after its wait."""
+        """Raise the `MessageError` of an invalid message before its wait, not after it."""
         check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
 
     def _wait_in_line(
