@@ -34,8 +34,7 @@ async def test_a_new_group_starts_at_zero_on_a_young_topic_only(tmp_path: Path) 
         assert await query(peer) == (0, "0")
         assert await query(peer, setZeroIfNotFound="true") == (0, "0")
         assert await query(peer, setZeroIfNotFound="false") == (ResponseCode.QUERY_NOT_FOUND, None)
-        assert await query(peer, queueId=1) == (0, "0")
-        assert await query(peer, queueId=1, setZeroIfNotFound="false") == (ResponseCode.QUERY_NOT_FOUND, None)
+        assert await query(peer, queueId=1) == (ResponseCode.QUERY_NOT_FOUND, None)
 
 
 async def test_a_new_group_chooses_its_start_in_a_topic_whose_first_message_is_deep_in_the_log(

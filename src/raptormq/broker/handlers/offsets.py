@@ -72,9 +72,7 @@ class OffsetHandlers:
         """14: return the committed offset of a group.
 
         Without a committed offset the response is 0 if the queue still has its first message and that may be in memory,
-        as in RocketMQ. The response is 0 for an empty queue, too, as in RocketMQ 4: a new group that starts with the
-        last offset queries that in a second request, and would skip a message stored between the two. Otherwise the
-        response code is 22, and the consumer chooses its start.
+        as in RocketMQ. Otherwise the response code is 22, and the consumer chooses its start.
         """
         topic, queue_id = header.topic, header.queue_id
         topic_id = require_same_topic(self._topics, topic, header.topic_id)

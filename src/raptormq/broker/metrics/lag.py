@@ -11,7 +11,7 @@ for:
   half queue remains at the oldest open transaction.
 
 :func:`first_stored_at` and :func:`last_stored_at` return the store times of the first and last message of a queue.
-:func:`is_young` returns whether a queue still has its first message, or is still to get it.
+:func:`is_young` returns whether a queue still has its first message.
 
 :mod:`raptormq.broker.handlers.consumers` reports the lag of each queue to administration tools.
 """
@@ -62,11 +62,9 @@ async def last_stored_at(store: MessageStore, topic: str, queue_id: int) -> int:
 
 
 async def is_young(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Return whether the queue has never had a message, or still has its message at offset 0 and this message is close
-    enough to the end of the log to be in memory. The function does not check whether its pages are resident.
+    """Return whether the queue still has its message at offset 0, and this message is close enough to the end of the
+    log to be in memory. The function does not check whether its pages are resident.
     """
-    if store.queue_end(topic, queue_id) == 0:
-        return True
     first = await store.queue_items(topic, queue_id, 0, 1)
     return bool(first) and store.end_offset - first[0][0] <= _IN_MEMORY_BYTES
 
