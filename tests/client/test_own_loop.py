@@ -187,6 +187,27 @@ def test_a_second_loop_of_the_same_thread_is_not_the_one_that_started_it(name_se
         assert sending.result().queue_offset == 0
 
 
+@pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto batch"])
+def test_a_producer_restarted_in_another_thread_does_not_belong_to_the_first(
+    name_servers: str, auto_batch: bool
+) -> None:
+    producer = Producer("p", name_servers=name_servers, auto_batch=auto_batch)
+
+    async def first() -> None:
+        async with producer:
+            await producer.submit(MESSAGE)
+
+    asyncio.run(first())
+    second = LoopThread("second")
+    try:
+        second.run(producer.start(), 30)
+        with pytest.raises(ClientClosed, match="does not run in this thread"):
+            producer.submit(MESSAGE)
+        second.run(producer.close(), 30)
+    finally:
+        second.stop()
+
+
 def test_all_others_do_too(name_servers: str) -> None:
     own = LoopThread("own")
     transactions = TransactionProducer("p", check, name_servers=name_servers, topics=["t"])

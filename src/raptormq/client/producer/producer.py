@@ -129,7 +129,7 @@ class Producer(Startable):
         else:
             instance = self._instance = ClientInstance.acquire(self._client_config)
             instance.register_producer(self._group)
-            self._loop = instance.loop
+            self._loop, self._thread = instance.loop, get_ident()
             self._ids = instance.unique_ids
             self._room = instance.shared(SendRoom.of)
             self._sender = MessageSender(instance, self._group, self._config)
