@@ -236,10 +236,12 @@ class SendRoom:
         now = self._loop.time() + 0.001  # timers may fire early
         left = GRANTED_PER_TURN
         while left and self._buckets and (number := min(self._buckets)) * BUCKET_S <= now:
-            waiting = self._buckets[number].pop()  # `next(iter())` would search all the removed ones before it
-            self._take_out(waiting)
-            waiting.end(no_room(waiting.timeout))
-            left -= 1
+            bucket = self._buckets[number]
+            while left and bucket:
+                waiting = bucket.pop()  # `next(iter())` would search all the removed ones before it
+                self._take_out(waiting)
+                waiting.end(no_room(waiting.timeout))
+                left -= 1
         if self._buckets:
             self._expire_later(min(self._buckets))
         self._wake()
