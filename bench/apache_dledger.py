@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from raptormq.client import AdminClient
+from raptormq.errors import NoRoute
 from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, free_port
 
 MEMBERS = ("n0", "n1", "n2")
 _GROUP = "broker-a"
 _HEAP = "2g"
+_ELECTION_S = 60.0
+_POLL_S = 0.1
 
 
 class ApacheDledger:
@@ -44,12 +49,23 @@ class ApacheDledger:
         return self._members[0].name_servers
 
     def start(self) -> None:
-        """Start all, and return when the leader is registered; raises ProcessError."""
+        """Start all, and return when their ports are open; raises ProcessError."""
         for member in self._members:
             member.folder.mkdir(parents=True)
         self._members[0].start_name_server()
         with ThreadPoolExecutor(len(MEMBERS)) as threads:
             list(threads.map(RocketMQServers.start_broker, self._members))
+
+    @staticmethod
+    async def wait_for_leader(admin: AdminClient) -> None:
+        """Wait until the members have elected a leader, which registers as a master. Raises TimeoutError."""
+        async with asyncio.timeout(_ELECTION_S):
+            while True:
+                try:
+                    await admin.masters()
+                    return
+                except NoRoute:
+                    await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
         """Send SIGKILL to all; the data is not needed afterwards."""

@@ -166,6 +166,7 @@ async def _load_of_apache(java: JavaBuild, plan: Plan, rate: int) -> Rate:
         opened.callback(peer.kill)
         await asyncio.to_thread(peer.start)
         async with AdminClient(name_servers=peer.name_servers) as admin:
+            await peer.wait_for_leader(admin)
             await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": _QUEUE_TYPE_OF_BOTH})
         return await load_by_our_client(peer.name_servers, plan, rate, may_refuse=True)
 
