@@ -38,6 +38,8 @@ class ApacheDledger:
                     "dLegerPeers": peers,
                     "dLegerSelfId": member,
                     "sendMessageThreadPoolNums": "16",
+                    # Within its default of 200 ms it refuses nearly all messages of a load without a limit.
+                    "waitTimeMillsInSendQueue": "10000",
                     "diskMaxUsedSpaceRatio": "95",
                 },
             )
