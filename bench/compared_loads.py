@@ -16,6 +16,8 @@ from bench.output import errors
 from raptormq.client import Producer, ProducerConfig
 
 BODY = os.urandom(BODY_BYTES)
+_SEND_TIMEOUT_S = 30.0
+"""A cold JVM needs seconds for the first messages; with the default of 3 s the load would include their retries."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ async def load_by_our_client(
 ) -> Rate:
     """Run the load. Raises the error of the first failed send; with `may_refuse` only if none succeeds, because Apache
     RocketMQ refuses what waits for more than 200 ms (SYSTEM_BUSY)."""
-    async with Producer(GROUP, name_servers=name_servers, config=ProducerConfig(auto_batch=True)) as producer:
+    config = ProducerConfig(auto_batch=True, send_timeout=_SEND_TIMEOUT_S)
+    async with Producer(GROUP, name_servers=name_servers, config=config) as producer:
         load = Load([producer], BODY, rate)
         await load.run(plan.seconds / 2, plan.messages)
         load.latencies.clear()
