@@ -23,6 +23,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from weakref import WeakKeyDictionary, ref
 
+from raptormq.client.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
@@ -51,10 +52,9 @@ class LoopWatch:
         # The thread must not keep the loop alive.
         self._loop = ref(asyncio.get_running_loop())
         self._loop_thread = threading.get_ident()
-        self._clock = clock
         self._answered = threading.Event()
         self._ended = threading.Event()
-        self._warned_at: dict[Place, float] = {}
+        self._warnings: LogThrottle[Place] = LogThrottle(REPEAT_S, clock)
         self._users = 0
         threading.Thread(target=self._run, name="raptormq-loop-watch", daemon=True).start()
 
@@ -117,12 +117,8 @@ class LoopWatch:
         )
 
     def _is_due(self, frame: FrameType) -> bool:
-        """Return whether to warn about a place now, and record that it was done."""
-        now, place = self._clock(), (frame.f_code.co_filename, frame.f_lineno)
-        if now - self._warned_at.get(place, float("-inf")) < REPEAT_S:
-            return False
-        self._warned_at = {known: at for known, at in self._warned_at.items() if now - at < REPEAT_S} | {place: now}
-        return True
+        """Return whether to warn about a line of code now. If so, the warning counts as logged."""
+        return self._warnings.permits((frame.f_code.co_filename, frame.f_lineno))
 
 
 _watches: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch] = WeakKeyDictionary()

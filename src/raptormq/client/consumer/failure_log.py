@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from logging import ERROR, WARNING, Logger
 from types import TracebackType
 
+from raptormq.client.log_throttle import LogThrottle
 from raptormq.protocol.message import MessageExt
 
 TRACEBACK_INTERVAL_S = 60.0
@@ -45,9 +46,7 @@ class FailureLog:
     def __init__(self, log: Logger, group: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._group = group
-        self._clock = clock
-        self._told_at: dict[Kind, float] = {}
-        """When the traceback of each kind was logged."""
+        self._tracebacks: LogThrottle[Kind] = LogThrottle(TRACEBACK_INTERVAL_S, clock)
 
     def failed(
         self, event: str, messages: Sequence[MessageExt], error: BaseException, *, traceback: bool = True
@@ -56,7 +55,7 @@ class FailureLog:
         whose traceback has no code of the application.
         """
         fields = self._fields(messages) | {"error": _text_of(error)}
-        self._write(ERROR, event, fields, error if traceback and self._is_due(error) else None)
+        self._write(ERROR, event, fields, error if traceback and self._tracebacks.permits(_kind_of(error)) else None)
 
     def outcome(self, event: str, message: MessageExt, **more: str) -> None:
         """Log the outcome of a message that was not consumed."""
@@ -82,16 +81,6 @@ class FailureLog:
             "keys": " ".join(first.keys),
             "attempt": first.reconsume_times + 1,
         }
-
-    def _is_due(self, error: BaseException) -> bool:
-        """Return whether to log the traceback of an error now, and record that it was logged."""
-        now = self._clock()
-        kind = _kind_of(error)
-        if now - self._told_at.get(kind, float("-inf")) < TRACEBACK_INTERVAL_S:
-            return False
-        self._told_at = {known: at for known, at in self._told_at.items() if now - at < TRACEBACK_INTERVAL_S}
-        self._told_at[kind] = now
-        return True
 
 
 def _kind_of(error: BaseException) -> Kind:
