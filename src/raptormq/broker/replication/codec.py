@@ -143,7 +143,7 @@ def _promise(value: Any) -> Promise:
 
 
 def promises_from(value: Any) -> tuple[MemberPromise, ...]:
-    """Decode promises that :func:`promises_to_json` has encoded.
+    """Decode promises that :func:`to_json` has encoded.
 
     Raises:
         ValueError, TypeError: ``value`` is not a list of encoded promises.
@@ -153,13 +153,8 @@ def promises_from(value: Any) -> tuple[MemberPromise, ...]:
     )
 
 
-def promises_to_json(promises: tuple[MemberPromise, ...]) -> list[Any]:
-    """Encode promises as lists and numbers for JSON."""
-    return [_plain(each) for each in promises]
-
-
 def configuration_from(value: Any) -> Configuration | None:
-    """Decode a configuration that :func:`entries_to_json` has encoded.
+    """Decode a configuration that :func:`to_json` has encoded.
 
     Raises:
         ValueError, TypeError: ``value`` is not an encoded configuration.
@@ -173,7 +168,7 @@ def configuration_from(value: Any) -> Configuration | None:
 
 
 def entries_from(value: Any) -> tuple[Entry, ...]:
-    """Decode entries that :func:`entries_to_json` has encoded.
+    """Decode entries that :func:`to_json` has encoded.
 
     Raises:
         ValueError, TypeError: ``value`` is not a list of encoded entries.
@@ -183,9 +178,9 @@ def entries_from(value: Any) -> tuple[Entry, ...]:
     )
 
 
-def entries_to_json(entries: tuple[Entry, ...]) -> list[Any]:
-    """Encode entries as lists and numbers for JSON."""
-    return [_plain(entry) for entry in entries]
+def to_json(values: tuple[Entry, ...] | tuple[MemberPromise, ...]) -> list[Any]:
+    """Encode entries or promises as lists and numbers for JSON."""
+    return [_plain(each) for each in values]
 
 
 _READERS: dict[Any, Callable[[Any], Any]] = {

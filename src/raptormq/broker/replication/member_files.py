@@ -35,7 +35,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raptormq.broker.replication.codec import entries_from, entries_to_json, promises_from, promises_to_json
+from raptormq.broker.replication.codec import entries_from, promises_from, to_json
 from raptormq.errors import BodyError
 from raptormq.files import DiskFiles, Files
 from raptormq.json_file import JsonFile, dump_pretty, with_checksum
@@ -127,7 +127,7 @@ class MemberFiles:
         """
         value: dict[str, Any] = {
             "hardState": hard_state._asdict(),
-            "entries": entries_to_json(entries),
+            "entries": to_json(entries),
             "machineBoot": self._boot,
             "syncFlush": sync_flush,
         }
@@ -162,7 +162,7 @@ class MemberFiles:
             "entries": progress.commit.entries,
             "tablesOffset": progress.tables_offset,
             "historyEnd": progress.history_end,
-            "promises": promises_to_json(progress.promises),
+            "promises": to_json(progress.promises),
         }
         self._progress.save_bytes(dump_pretty(with_checksum(value)))
 
