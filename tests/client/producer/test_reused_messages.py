@@ -20,6 +20,7 @@ from raptormq.client import (
     SendResult,
 )
 from tests.client.embedded_cluster import Cluster
+from tests.client.eventually import eventually
 
 QUEUE = MessageQueue("t", "broker-0", 0)
 LONG_MS = 1_000
@@ -98,8 +99,7 @@ async def test_a_message_that_waits_for_the_limits(
         producer._room.enter(1, 1)  # another producer of the client
         message = mutable()
         sending = asyncio.create_task(SENDS[way](producer, message))
-        while not producer._room.line:
-            await asyncio.sleep(0)
+        await eventually(lambda: len(producer._room.line) == 1)
         change(message)
         producer._room.leave(1, 1)
         await sending

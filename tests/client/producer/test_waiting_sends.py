@@ -228,8 +228,7 @@ async def test_an_unexpected_error_after_the_wait_is_the_outcome(
             await producer.send(MESSAGE)
             producer._room.enter(1, 1)  # another producer of the client
             sending = [asyncio.create_task(WAYS[way](producer, MESSAGE)) for _ in range(3)]
-            while len(producer._room.line) < 3:
-                await asyncio.sleep(0)
+            await eventually(lambda: len(producer._room.line) == 3)
             with monkeypatch.context() as patched:
                 patched.setattr(BatchQueue, "add", fail)
                 patched.setattr(producer_module, "prepare_message", fail)
@@ -268,8 +267,7 @@ async def test_a_cancelled_send_frees_its_message_and_its_place(tmp_path: Path, 
             for each in cancelled:
                 each.cancel()
             await asyncio.wait(cancelled)
-            while len(producer._room.line) > 2:  # the limits are still reached
-                await asyncio.sleep(0)
+            await eventually(lambda: len(producer._room.line) == 2)  # the limits are still reached
             cancelled.clear()
             del each
             assert tracked_messages() == 0
@@ -332,8 +330,7 @@ async def test_calls_that_wait_end_when_their_producer_is_closed(tmp_path: Path,
             async with Producer("p", client_config=clients, config=settings) as producer:
                 ways = ("send", "send with a key", "send_batch", "send_batch with a key")
                 calls = [asyncio.create_task(WAYS[way](producer, MESSAGE)) for way in ways for _ in range(200)]
-                while len(room.line) < len(calls):
-                    await asyncio.sleep(0)
+                await eventually(lambda: len(room.line) == len(calls))
                 assert producer.describe().waiting_messages == len(calls)
             assert {type(each) for each in await asyncio.gather(*calls, return_exceptions=True)} == {ClientClosed}
             assert (room.messages, len(room.line)) == (1, 0)

@@ -100,7 +100,6 @@ class Producer(Startable):
         """Number of messages that wait for the in-flight limits without a coroutine."""
         self._waiting_calls: set[asyncio.Future[None]] = set()
         """Coroutines of `send` and `send_batch` that wait for these limits."""
-        self._line_ended: asyncio.Future[None] | None = None
         self._announced: set[str] = set()
         """Topics whose brokers have received a heartbeat of this client."""
         self._last_callback: object = self  # an object that is not a callback
@@ -169,15 +168,14 @@ class Producer(Startable):
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
         # They would find the producer closed after their wait, which may be long if another producer is at the limits.
         complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
-        await self._refuse_in_line(_WaitingCall)
+        await self._refuse_in_line(_AwaitedInLine)
         if self._in_line:
-            self._line_ended = asyncio.get_running_loop().create_future()
             until = self._loop.time() + self._client_config.close_timeout
             while self._in_line and self._loop.time() < until:
                 if batch_queue is not None:
                     batch_queue.flush()  # while the limits are reached, no message joins the open batches
-                await asyncio.wait([self._line_ended], timeout=_FLUSH_INTERVAL_S)
-            await self._refuse_in_line(_WaitingSend)
+                await asyncio.sleep(_FLUSH_INTERVAL_S)
+            await self._refuse_in_line(_MessageInLine)
         waits: list[Awaitable[object]] = []
         if self._single_sends:
             waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
@@ -191,7 +189,7 @@ class Producer(Startable):
             await self._trace.close()
         self._interceptors.closed(self)
 
-    async def _refuse_in_line(self, kind: type[_WaitingSend]) -> None:
+    async def _refuse_in_line(self, kind: type[_MessageInLine]) -> None:
         """End the waits for the limits, in parts."""
         for number, waiting in enumerate(self._room.line):
             if isinstance(waiting, kind) and waiting.producer is self and not waiting.is_out:
@@ -252,7 +250,7 @@ class Producer(Startable):
                 if not room.is_full(self._config, _size_of(message)):
                     return None
                 self._reject_invalid(message, queue)
-                return self._wait_in_line(_WaitingCall, WaitingSend(loop=loop), sender, message, queue)
+                return self._wait_in_line(_AwaitedInLine, WaitingSend(loop=loop), sender, message, queue)
             assert batch_queue is not None
             accepted = AcceptedSend(loop=loop)
             return accepted if batch_queue.add(message, queue, accepted) is not None else None
@@ -334,7 +332,7 @@ class Producer(Startable):
             self._config, _size_of(message)
         ):
             self._require_room_to_wait(message, queue)
-            return self._wait_in_line(_WaitingSend, WaitingFuture(loop=self._loop), sender, message, queue)
+            return self._wait_in_line(_MessageInLine, WaitingFuture(loop=self._loop), sender, message, queue)
         merged = self._batch_queue.add(message, queue) if self._batch_queue is not None else None
         if merged is not None:
             return merged
@@ -385,7 +383,7 @@ class Producer(Startable):
             self._config, _size_of(message)
         ):
             self._require_room_to_wait(message, queue)
-            self._join_line(_WaitingSend, sender, message, queue, callback)
+            self._join_line(_MessageInLine, sender, message, queue, callback)
         elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
             task = self._send_single(sender, message, queue)
             task.add_done_callback(lambda done: complete(callback, _outcome(done)))
@@ -411,7 +409,7 @@ class Producer(Startable):
 
     def _wait_in_line(
         self,
-        kind: type[_WaitingSend],
+        kind: type[_MessageInLine],
         future: F,
         sender: MessageSender,
         message: Message,
@@ -423,12 +421,12 @@ class Producer(Startable):
 
     def _join_line(
         self,
-        kind: type[_WaitingSend],
+        kind: type[_MessageInLine],
         sender: MessageSender,
         message: Message,
         queue: MessageQueue | None,
         waiter: Waiter,
-    ) -> _WaitingSend:
+    ) -> _MessageInLine:
         room = self._room
         self._interceptors.backpressured(message.topic, room.messages, room.bytes)
         waiting = kind(self, self._config, sender, self._batch_queue, snapshot(message), queue, waiter)
@@ -436,11 +434,9 @@ class Producer(Startable):
         self._in_line += 1
         return waiting
 
-    def _leave_line(self, waiting: _WaitingSend, error: BaseException | None) -> None:
+    def _leave_line(self, waiting: _MessageInLine, error: BaseException | None) -> None:
         """Send a message that has waited for the limits, or give its sender the error."""
         self._in_line -= 1
-        if not self._in_line and self._line_ended is not None and not self._line_ended.done():
-            self._line_ended.set_result(None)
         waiter = waiting.waiter
         if isinstance(waiter, WaitingFuture):
             waiter.in_line = None
@@ -673,7 +669,7 @@ class Producer(Startable):
         return self._instance
 
 
-class _WaitingSend(InLine):
+class _MessageInLine(InLine):
     """A message that waits for the in-flight limits without a coroutine."""
 
     __slots__ = ("batch_queue", "message", "producer", "queue", "sender", "waiter")
@@ -710,7 +706,7 @@ class _WaitingSend(InLine):
         del self.message  # the line may still contain this object
 
 
-class _WaitingCall(_WaitingSend):
+class _AwaitedInLine(_MessageInLine):
     """A message of `send`, which is not sent when the producer is closed."""
 
     __slots__ = ()

@@ -27,10 +27,9 @@ from collections import deque
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
 from raptormq.errors import RequestTimeout
+from raptormq.transport.requests import BUCKET_S
 
 GRANTED_PER_TURN = 200
-BUCKET_S = 0.1
-"""Width of a bucket in seconds: the maximum delay of a timeout."""
 
 
 class InLine(ABC):
