@@ -29,8 +29,10 @@ from raptormq.client import (
     SendStatus,
 )
 from raptormq.client.blocking import LoopThread
+from raptormq.client.cluster import ClientInstance
 from raptormq.errors import ClientClosed, ClientError, ConfigError, NoRoute, RequestTimeout, TransportError
 from tests.certificates import Authority
+from tests.client.consumer.test_starting import drop
 from tests.client.embedded_cluster import Cluster
 
 
@@ -159,6 +161,17 @@ def test_its_threads_end_with_it(free_port: int) -> None:
     assert not own.is_alive()
     watch.join(10)
     assert not watch.is_alive()
+
+
+def test_one_that_is_never_closed_is_reported_by_its_own_name(name_servers: str) -> None:
+    producers = [BlockingProducer(name_servers=name_servers).start()]
+    thread, instance = producers[0]._thread, producers[0]._wrapped._instance
+    assert thread is not None
+    assert isinstance(instance, ClientInstance)
+    with pytest.warns(ResourceWarning, match=r"unclosed BlockingProducer: call its close\(\), or use with"):
+        drop(producers)
+    thread.run(instance.release(), 5)
+    thread.stop()
 
 
 def test_after_a_start_that_failed_it_can_be_started_again(tmp_path: Path, free_port: int) -> None:

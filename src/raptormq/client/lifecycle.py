@@ -74,15 +74,24 @@ class Shutdown:
                     self._task, self._ended = None, ()
 
 
-def warn_unclosed(client: object, end: str = "close") -> None:
-    """Warn that a started client was garbage-collected while its connections and group membership still exist."""
-    text = f"unclosed {type(client).__name__}: await its {end}(), or use async with"
-    warnings.warn(text, ResourceWarning, stacklevel=3, source=client)
+class Reported:
+    """A client that causes a `ResourceWarning` when it is garbage-collected while it is started, because its
+    connections and its group membership still exist."""
+
+    _how_to_close: str = ""
+    """What the warning advises instead of `async with`, for a client inside of a blocking one."""
+
+    def report_as(self, how_to_close: str) -> None:
+        """Set what the warning advises: the class that the application knows, and how to close it."""
+        self._how_to_close = how_to_close
+
+    def _warn_unclosed(self, end: str = "close") -> None:
+        advice = self._how_to_close or f"{type(self).__name__}: await its {end}(), or use async with"
+        warnings.warn(f"unclosed {advice}", ResourceWarning, stacklevel=3, source=self)
 
 
-class Startable(ABC):
-    """Base class of clients with `start` and `close`. A client that is garbage-collected while started causes a
-    `ResourceWarning`."""
+class Startable(Reported, ABC):
+    """Base class of clients with `start` and `close`."""
 
     _instance: object | None = None
     """The client instance while started, otherwise None."""
@@ -106,4 +115,4 @@ class Startable(ABC):
 
     def __del__(self) -> None:
         if self._instance is not None:
-            warn_unclosed(self)
+            self._warn_unclosed()

@@ -194,6 +194,23 @@ async def test_a_consumer_may_start_before_its_topic_exists_and_warns_until_it_d
             await cluster.create_topic("t", 1)
             await send(cluster, [b"first"])
             await collector.until(lambda: len(collector.messages) == 1)
+    assert "reads nothing" not in caplog.text
+
+
+async def test_a_consumer_without_a_subscription_warns_that_it_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rebalance, "MISSING_WARNING_S", 0.05)
+
+    def warnings() -> int:
+        return sum("group g reads nothing: it has no subscription" in each.getMessage() for each in caplog.records)
+
+    async with Cluster(tmp_path) as cluster, Consumer("g", name_servers=cluster.name_servers, config=FAST) as consumer:
+        await eventually(lambda: warnings() >= 2)
+        await cluster.create_topic("t", 1)
+        consumer.subscribe("t")
+        await send(cluster, [b"first"])
+        assert (await anext(consumer)).body == b"first"
 
 
 async def test_a_refused_pull_says_that_the_members_of_a_group_need_the_same_subscriptions(

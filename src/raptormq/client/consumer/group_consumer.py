@@ -17,7 +17,7 @@ from raptormq.client.consumer.paused_queues import PausedQueues
 from raptormq.client.consumer.subscription import Sql, subscription_to
 from raptormq.client.description import ConsumerDescription
 from raptormq.client.interceptors import ConsumeChain
-from raptormq.client.lifecycle import Shutdown, require_loop, warn_unclosed
+from raptormq.client.lifecycle import Reported, Shutdown, require_loop
 from raptormq.client.message import as_queues
 from raptormq.client.producer import MessageTrace
 from raptormq.client.settings import check_setting
@@ -27,7 +27,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
 
 
-class GroupConsumer(ABC):
+class GroupConsumer(Reported, ABC):
     """One member of a consumer group.
 
     Args:
@@ -71,7 +71,7 @@ class GroupConsumer(ABC):
 
     def __del__(self) -> None:
         if self._running is not None:
-            warn_unclosed(self, self._END_METHOD)
+            self._warn_unclosed(self._END_METHOD)
 
     @abstractmethod
     def _new_consumption(self, instance: ClientInstance, interceptors: ConsumeChain) -> Consumption:

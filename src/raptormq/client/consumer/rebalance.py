@@ -155,7 +155,7 @@ _LOSS_BACKOFF = Backoff(0.2, 5.0)
 _AT_A_TIME = 64
 """Number of topics that are rebalanced before yielding to the event loop."""
 MISSING_WARNING_S = 30.0
-"""Interval in seconds of warnings about a topic that could never be read."""
+"""Interval in seconds of warnings about a topic that could never be read, and about a consumer that reads nothing."""
 _REFRESH_S = 0.5
 """Time to wait for the routes after a connection loss. A later response triggers the next round."""
 
@@ -212,6 +212,8 @@ class Rebalancer:
         """True while `wait_for_topics` reports missing topics."""
         self._warned_at: dict[str, float] = {}
         """Loop time of the last warning, by topic that was never read."""
+        self._unsubscribed_at = 0.0
+        """Loop time since which there is no subscription, or of the last warning about it."""
         self._round_done = asyncio.Event()
         self._wanted = asyncio.Event()
         self._lost_at = -math.inf
@@ -311,6 +313,13 @@ class Rebalancer:
                 log.warning("group %s waits for topic %s: %s", self._group, topic, self._causes.get(topic))
         return min((at + MISSING_WARNING_S - now for at in self._warned_at.values()), default=math.inf)
 
+    def _warn_of_no_subscription(self, now: float) -> float:
+        """Log a warning every `MISSING_WARNING_S` without a subscription. Return the seconds until the next warning."""
+        if now - self._unsubscribed_at >= MISSING_WARNING_S:
+            self._unsubscribed_at = now
+            log.warning("group %s reads nothing: it has no subscription; call subscribe()", self._group)
+        return self._unsubscribed_at + MISSING_WARNING_S - now
+
     async def stop(self) -> None:
         """Stop rebalancing and give up all queues."""
         self._is_stopped = True
@@ -325,6 +334,7 @@ class Rebalancer:
     async def _run(self) -> None:
         pause, pending_rounds = 0.0, 0
         clock = asyncio.get_running_loop().time
+        self._unsubscribed_at = clock()
         while True:
             await wait_event(self._wanted, pause)
             self._wanted.clear()
@@ -333,11 +343,15 @@ class Rebalancer:
             complete = await self._rebalance(after_loss)
             self._round_done.set()
             pause = self._interval if complete else min(max(_MISSING_PAUSE_S, pause * 2), self._interval)
+            topics = self._subscriptions().keys() - {retry_topic(self._group)}
             if not complete:
                 if self._is_starting:
                     pause = _MISSING_PAUSE_S
-                topics = self._subscriptions().keys() - {retry_topic(self._group)}
                 pause = min(pause, self._warn_of_missing(topics, clock()))
+            if topics:
+                self._unsubscribed_at = clock()
+            else:
+                pause = min(pause, self._warn_of_no_subscription(clock()))
             if after_loss:
                 pause = min(pause, _LOSS_BACKOFF.pause(self._rounds_since_loss))
                 self._rounds_since_loss += 1
