@@ -99,9 +99,10 @@ image: install ## the wheel, the broker image, and the image for Spark drivers a
 	broker_image/build.sh
 	spark/image/build.sh
 
-soak: install ## kills, faults, simulations, and the unit tests in random orders, ROUNDS times (default 10)
+soak: install ## 20 minutes of full load (30 GB); kills, faults, simulations, and unit tests in random orders, ROUNDS times (default 10)
 	@$(INSTALL) commands cc java
 	@$(INSTALL) promtool
+	$(BIN)/python -m bench replication --only full-load --memory-gib 8 --check
 	for round in $$(seq $(or $(ROUNDS),10)); do \
 		echo "round $$round"; \
 		GROUP_SEEDS=2000 $(call PYTEST,1800) -q tests/faults tests/client $(SIMULATIONS); \

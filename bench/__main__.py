@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from bench import (
     compared_loads,
     figure,
     flushing,
+    full_load,
     idle_consumers,
     late_group,
     machine,
@@ -201,13 +203,45 @@ def own_client_command(quick: bool) -> None:
 @main.command("replication")
 @click.option("--quick", is_flag=True, help="Few rounds and messages, not kept: to see that it works.")
 @click.option("--only", type=click.Choice(list(replication.FIGURES)), multiple=True, help="Only this; not kept.")
-def replication_command(quick: bool, only: tuple[str, ...]) -> None:
-    """A Dledger group of three: fail-over, transfer, rates compared with a single broker, an empty member."""
+@click.option("--minutes", type=click.FloatRange(1), help="How long full-load runs  [default: 20; quick: 1]")
+@click.option("--log-gb", type=click.FloatRange(2), help="Limit of a log in full-load  [default: 6; quick: 2]")
+@click.option(
+    "--memory-gib",
+    type=click.IntRange(6),
+    help="Leave so much memory and hold the rest, so that the page cache gets full; not kept.",
+)
+@click.option("--check", is_flag=True, help="Exit code 1 if a figure is not kept.")
+def replication_command(
+    quick: bool,
+    only: tuple[str, ...],
+    minutes: float | None,
+    log_gb: float | None,
+    memory_gib: int | None,
+    check: bool,
+) -> None:
+    """A Dledger group of three: fail-over, transfer, rates compared with a single broker, an empty member.
+
+    full-load runs only by name: 20 minutes as fast as it goes, with retention and one loss of the leader; 30 GB of
+    disk.
+    """
+    if (minutes or log_gb) and "full-load" not in only:
+        raise click.UsageError("--minutes and --log-gb are for --only full-load")
+    plan = compared_loads.QUICK if quick else compared_loads.FULL
+    plan = replace(
+        plan,
+        minutes=minutes or plan.minutes,
+        log_limit_bytes=int(log_gb * 1e9) if log_gb else plan.log_limit_bytes,
+    )
+    if "full-load" in only:
+        full_load.require_disk(plan.log_limit_bytes)
     load_before = machine.load_average()
-    measured = replication.measure(compared_loads.QUICK if quick else compared_loads.FULL, only)
+    with machine.memory_left(memory_gib << 30) if memory_gib is not None else nullcontext():
+        measured = replication.measure(plan, only)
     text = output.show(figure.table(measured), load_before)
-    if not (quick or only):
+    if not (quick or only or memory_gib):
         output.keep("replication", text, [asdict(each) for each in measured], load_before)
+    if check and not all(each.kept for each in measured):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from bench.output import errors
 from raptormq.client import Producer, ProducerConfig
 
 BODY = os.urandom(BODY_BYTES)
-_SEND_TIMEOUT_S = 30.0
+SEND_TIMEOUT_S = 30.0
 """A cold JVM needs seconds for the first messages; with the default of 3 s the load would include their retries."""
 
 
@@ -40,10 +40,14 @@ class Plan:
     """Messages per second of the rows about latency at a fixed rate."""
     warm_up_seconds: int
     """The warm-up of the Java clients."""
+    minutes: float
+    """The load of the row with retention, at full speed."""
+    log_limit_bytes: int
+    """Where retention begins in that row."""
 
 
-FULL = Plan(30, 3, 10.0, 1_500_000, 2 << 30, 10_000, 20_000, 30)
-QUICK = Plan(2, 1, 3.0, 100_000, 64 << 20, 500, 5_000, 5)
+FULL = Plan(30, 3, 10.0, 1_500_000, 2 << 30, 10_000, 20_000, 30, 20, 6_000_000_000)
+QUICK = Plan(2, 1, 3.0, 100_000, 64 << 20, 500, 5_000, 5, 1, 2_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ async def load_by_our_client(
 ) -> Rate:
     """Run the load. Raises the error of the first failed send; with `may_refuse` only if none succeeds, because Apache
     RocketMQ refuses what waits for more than 200 ms (SYSTEM_BUSY)."""
-    config = ProducerConfig(auto_batch=True, send_timeout=_SEND_TIMEOUT_S)
+    config = ProducerConfig(auto_batch=True, send_timeout=SEND_TIMEOUT_S)
     async with Producer(GROUP, name_servers=name_servers, config=config) as producer:
         load = Load([producer], BODY, rate)
         await load.run(plan.seconds / 2, plan.messages)

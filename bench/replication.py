@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,19 +28,19 @@ from bench.batch.own_topic import GROUP, TOPIC
 from bench.batch.systems import Builds
 from bench.batch.workload import AS_FAST_AS_IT_GOES
 from bench.compared_loads import BODY, Plan, Rate, against, in_turn, load_by_our_client
+from bench.dledger_bench_group import QUEUES, bench_group
 from bench.figure import Figure
+from bench.full_load import full_load
 from bench.official_loads import interleaved_load, kafka_load
 from bench.output import errors
 from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 from raptormq.errors import RaptorMQError
-from tests.faults.dledger_processes import DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import DledgerProcesses
 from tests.interop.raptormq_dev import RaptorMQDev
 from tests.interop.rocketmq_java import JavaBuild, build
 
-SETTINGS = "mappedFileSizeCommitLog=1G\nflushDiskType=ASYNC_FLUSH\n"
 _WRITERS = 16
 _SEND_TIMEOUT_S = 3.0
-_QUEUES = 16
 _QUEUE_TYPE_OF_BOTH = "SimpleCQ"
 """In the rows against Apache RocketMQ."""
 _POLL_S = 0.02
@@ -86,22 +87,6 @@ class _Writers:
 
 
 @asynccontextmanager
-async def _group(
-    queues: int = _QUEUES, queue_type: str = "BatchCQ"
-) -> AsyncIterator[tuple[DledgerProcesses, AdminClient]]:
-    folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
-    try:
-        async with AsyncExitStack() as opened:
-            group = await opened.enter_async_context(dledger_group(folder, SETTINGS))
-            admin = await opened.enter_async_context(AdminClient(name_servers=group.name_server))
-            await group.leader(admin)
-            await admin.create_topic(TOPIC, queues, queues, attributes={"queue.type": queue_type})
-            yield group, admin
-    finally:
-        await asyncio.to_thread(shutil.rmtree, folder)
-
-
-@asynccontextmanager
 async def _writing(group: DledgerProcesses) -> AsyncIterator[_Writers]:
     async with Producer(GROUP, name_servers=group.name_server) as producer:
         writers = _Writers(producer)
@@ -115,7 +100,7 @@ async def _writing(group: DledgerProcesses) -> AsyncIterator[_Writers]:
 async def fail_over(plan: Plan) -> list[Figure]:
     """Kill the leader again and again: from the kill to the acknowledgement of a send that began after it."""
     clock, found = asyncio.get_running_loop().time, []
-    async with _group() as (group, admin), _writing(group) as writers:
+    async with bench_group() as (group, admin), _writing(group) as writers:
         for number in range(plan.rounds):
             leader = await group.leads(admin)
             killed = clock()
@@ -136,7 +121,7 @@ async def fail_over(plan: Plan) -> list[Figure]:
 async def transfer(plan: Plan) -> list[Figure]:
     """Transfer the leadership again and again: the longest time without an acknowledgement around it."""
     clock, found = asyncio.get_running_loop().time, []
-    async with _group() as (group, admin), _writing(group) as writers:
+    async with bench_group() as (group, admin), _writing(group) as writers:
         for number in range(plan.rounds):
             leader = await group.leads(admin)
             begin = clock()
@@ -149,13 +134,13 @@ async def transfer(plan: Plan) -> list[Figure]:
     return [Figure(f"{what}, median", median(found), "ms", 200.0), Figure(f"{what}, longest", max(found), "ms", 200.0)]
 
 
-async def _load_of_group(plan: Plan, rate: int = AS_FAST_AS_IT_GOES, queues: int = _QUEUES) -> Rate:
-    async with _group(queues) as (group, _):
+async def _load_of_group(plan: Plan, rate: int = AS_FAST_AS_IT_GOES, queues: int = QUEUES) -> Rate:
+    async with bench_group(queues) as (group, _):
         return await load_by_our_client(group.name_server, plan, rate)
 
 
 async def _load_of_lists(plan: Plan, rate: int) -> Rate:
-    async with _group(queue_type=_QUEUE_TYPE_OF_BOTH) as (group, _):
+    async with bench_group(queue_type=_QUEUE_TYPE_OF_BOTH) as (group, _):
         return await load_by_our_client(group.name_server, plan, rate)
 
 
@@ -167,7 +152,7 @@ async def _load_of_apache(java: JavaBuild, plan: Plan, rate: int) -> Rate:
         await asyncio.to_thread(peer.start)
         async with AdminClient(name_servers=peer.name_servers) as admin:
             await peer.wait_for_leader(admin)
-            await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": _QUEUE_TYPE_OF_BOTH})
+            await admin.create_topic(TOPIC, QUEUES, QUEUES, attributes={"queue.type": _QUEUE_TYPE_OF_BOTH})
         return await load_by_our_client(peer.name_servers, plan, rate, may_refuse=True)
 
 
@@ -176,7 +161,7 @@ async def _load_of_one(plan: Plan, rate: int = AS_FAST_AS_IT_GOES) -> Rate:
     try:
         with RaptorMQDev(folder) as server:
             async with AdminClient(name_servers=server.name_servers) as admin:
-                await admin.create_topic(TOPIC, _QUEUES, _QUEUES, attributes={"queue.type": "BatchCQ"})
+                await admin.create_topic(TOPIC, QUEUES, QUEUES, attributes={"queue.type": "BatchCQ"})
             return await load_by_our_client(server.name_servers, plan, rate)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder)
@@ -209,12 +194,12 @@ async def queues(plan: Plan) -> list[Figure]:
     """Compare the rates of the group with many queues and with few."""
     found = await in_turn(
         plan,
-        f"{plan.queues:,} and {_QUEUES} queues",
+        f"{plan.queues:,} and {QUEUES} queues",
         lambda: _load_of_group(plan, queues=plan.queues),
         lambda: _load_of_group(plan),
     )
     ratio = median(pair[0].per_second for pair in found) / median(pair[1].per_second for pair in found)
-    return [Figure(f"rate with {plan.queues:,} queues over {_QUEUES}", ratio, "times", 0.9, at_least=True)]
+    return [Figure(f"rate with {plan.queues:,} queues over {QUEUES}", ratio, "times", 0.9, at_least=True)]
 
 
 async def apache(plan: Plan) -> list[Figure]:
@@ -241,7 +226,7 @@ async def interleaved_layout(plan: Plan) -> list[Figure]:
 
 async def catch_up(plan: Plan) -> list[Figure]:
     """Empty the disk of a follower at half load: how fast it fetches the log, and what producers lose meanwhile."""
-    async with _group() as (group, admin), AsyncExitStack() as opened:
+    async with bench_group() as (group, admin), AsyncExitStack() as opened:
         config = ProducerConfig(auto_batch=True)
         producer = await opened.enter_async_context(Producer(GROUP, name_servers=group.name_server, config=config))
         fast = Load([producer], BODY, AS_FAST_AS_IT_GOES)
@@ -298,14 +283,24 @@ FIGURES: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
     "catch-up": catch_up,
     "apache": apache,
     "interleaved": interleaved_layout,
+    "full-load": full_load,
 }
+_ONLY_ON_REQUEST = {"full-load"}
+
+
+def chosen(only: tuple[str, ...]) -> list[str]:
+    """Return the names of all figures but those of ``_ONLY_ON_REQUEST``, or those of `only`."""
+    return [name for name in FIGURES if (name in only if only else name not in _ONLY_ON_REQUEST)]
 
 
 def measure(plan: Plan, only: tuple[str, ...]) -> list[Figure]:
-    """Measure the figures of ``FIGURES``, or only those named."""
+    """Measure the chosen figures of ``FIGURES``."""
 
     async def run(name: str) -> list[Figure]:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # ends members, deletes the folder
         errors.print(f"measuring: {name}")
         return await FIGURES[name](plan)
 
-    return [each for name in FIGURES if not only or name in only for each in uvloop.run(run(name))]
+    return [each for name in chosen(only) for each in uvloop.run(run(name))]
