@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from raptormq.broker.config import StorageSettings
-from raptormq.broker.replication import unreplicated
+from raptormq.broker.roles import unreplicated
 from raptormq.broker.scrubber import Scrubber
 from raptormq.errors import StorageError
 from raptormq.storage import MessageStore

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from raptormq.broker.addresses import client_address, reserve_port, store_host
 from raptormq.broker.config import BrokerConfig, store_config
+from raptormq.broker.core import PROPAGATION_TIMEOUT_S
 from raptormq.broker.http import Pages
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.metrics import SAMPLE_S
-from raptormq.broker.replication import REPLICATED_TABLES, MemberFiles, Progress, files_of_member
-from raptormq.broker.wiring import PROPAGATION_TIMEOUT_S, Assembly, assemble
+from raptormq.broker.wiring import Assembly, assemble
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.replica import EVERYTHING
@@ -27,6 +28,9 @@ from raptormq.storage.store import MessageStore, now_ms
 from raptormq.transport.descriptors import descriptor_limit, share
 from raptormq.transport.http import HealthServer
 from raptormq.transport.server import Server, ServerLimits
+
+if TYPE_CHECKING:
+    from raptormq.broker.group_wiring import OpenedMember
 
 logger = get_logger(__name__)
 
@@ -58,7 +62,6 @@ class PeriodicJobs:
         self.start()
 
 
-_OWNER_ONLY = 0o700
 _VIP_PORT_STEP = 2
 """Difference between the listening port and the VIP port. Java clients before 4.5 send to the VIP port by default,
 later ones with ``com.rocketmq.sendMessageWithVIPChannel``.
@@ -94,10 +97,8 @@ class Broker:
         self._pages = Pages(config, self._store)
         self._filesystem = filesystem
         self._store_host = host
-        self._member_files: MemberFiles | None = None
-        """Files of a member of a replication group, otherwise None."""
-        self._progress = Progress()
-        self._was_clean = True
+        self._member: OpenedMember | None = None
+        """State of a member of a replication group, otherwise None."""
         self._assembly: Assembly | None = None
         self._server: Server | None = None
         self._health: HealthServer | None = None
@@ -171,28 +172,16 @@ class Broker:
             await run_to_completion(self._open_replica if self.config.replication.enabled else self._store.open)
 
     def _open_replica(self) -> None:
-        self._member_files = files_of_member(self.config, self._filesystem)
-        self._member_files.finish_reset(lambda offset: self._store.start_over(offset, REPLICATED_TABLES))
-        self._progress = self._member_files.load_progress()
-        self._was_clean = self._store.open(confirmed_offset=self._progress.commit.offset).clean
-        if self.config.security.is_on and self._filesystem is None:
-            self._hide_log()
+        from raptormq.broker.group_wiring import open_member  # other brokers start faster without it
 
-    def _hide_log(self) -> None:
-        """Restrict the log to the server's account, because it replicates users and passwords."""
-        settings = self._store.config
-        folder = settings.commit_log_dir or settings.root_dir / "commitlog"
-        try:
-            folder.chmod(_OWNER_ONLY)
-        except OSError as error:
-            logger.warning("other accounts may read %s, which has the passwords of users: %s", folder, error)
+        self._member = open_member(self.config, self._store, self._filesystem)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         config, network = self.config, self.config.network
         assembly = assemble(
             config, self._store, self._store_host, self.address, self._filesystem, self._clock,
-            self._member_files,
+            self._member,
         )  # fmt: skip
         self._assembly = assembly
         is_lone = assembly.replication is None and not config.ha.is_slave
@@ -227,9 +216,9 @@ class Broker:
             SAMPLE_S,
         )
         self._maintenance.start()
-        if assembly.replication is not None:
+        if assembly.replication is not None and (member := self._member) is not None:
             assembly.registrar.register_as(config.replication.broker_id)
-            await assembly.replication.start(self._progress, assembly.leader_work(), server, clean=self._was_clean)
+            await assembly.replication.start(member.progress, assembly.leader_work(), server, clean=member.was_clean)
         await assembly.start_ha()
         assembly.scrubber.start()
         assembly.start_registration()

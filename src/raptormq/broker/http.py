@@ -6,10 +6,12 @@ of queues and index.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.ha import HaStatus
 from raptormq.broker.metrics import BrokerMetrics, Counters, Gauges, GroupLags, LagCollector, lag_gauges, store_gauges
-from raptormq.broker.replication import Replication, unreplicated
+from raptormq.broker.roles import unreplicated
 from raptormq.broker.wiring import Assembly
 from raptormq.errors import NotLeader, OutOfResources, StoreReadOnly
 from raptormq.protocol.bodies.replication import Verdict
@@ -17,6 +19,9 @@ from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.storage.store import MessageStore
 from raptormq.transport.http import Page
 from raptormq.transport.server import Server
+
+if TYPE_CHECKING:
+    from raptormq.broker.replication import Replication
 
 
 class Pages:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from raptormq.broker.clients import ClientRegistry, QueueLocks
-from raptormq.broker.config import BrokerConfig, RunningConfig, apply_retention
-from raptormq.broker.conversions import Conversions
+from raptormq.broker.clients import QueueLocks
+from raptormq.broker.config import BrokerConfig, apply_retention
 from raptormq.broker.cooperative import steady_ms, steady_time_of_day
-from raptormq.broker.delay.delivery import DelayedDelivery
+from raptormq.broker.core import Core, own_credentials
 from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.delay.timer_message import TimerRules
 from raptormq.broker.ha import (
     HaMaster,
     HaSlave,
@@ -60,29 +55,12 @@ from raptormq.broker.handlers.staging import StagingHandlers
 from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
-from raptormq.broker.internal_writer import InternalWriter
-from raptormq.broker.metrics import Counters, Rates, Statistics
-from raptormq.broker.pop_components import PopComponents
-from raptormq.broker.pull import OffsetResets, PullAnswers, PullService
+from raptormq.broker.metrics import Rates, Statistics
+from raptormq.broker.pull import PullAnswers, PullService
 from raptormq.broker.registration import BrokerAddress, Registrar
-from raptormq.broker.replication import (
-    MASTER_ID,
-    TABLES_TOPIC,
-    Forwarding,
-    LeaderPort,
-    LeaderWork,
-    MemberFiles,
-    Replication,
-    TableRecords,
-    leader_only,
-)
 from raptormq.broker.reput import ReputService
-from raptormq.broker.retries import RetryTopics
+from raptormq.broker.roles import LeaderWork
 from raptormq.broker.scrubber import Scrubber
-from raptormq.broker.security.authorized_records import AuthorizedRecords
-from raptormq.broker.security.required_permissions import permission_resolver
-from raptormq.broker.send.admission import Admission
-from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.send.pending_answers import PendingAnswers, SlaveWait
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
 from raptormq.broker.send.send_service import SendService
@@ -90,15 +68,11 @@ from raptormq.broker.service import BackgroundService
 from raptormq.broker.staging.staging_service import StagingService
 from raptormq.broker.table_files import Tables, load_tables, restore_lost_topics
 from raptormq.broker.tables import GroupTable, TopicTable, system_topics
-from raptormq.broker.transaction.check_state_sender import CheckTransactionStateSender
-from raptormq.broker.transaction.transaction_service import GROUP as TRANSACTIONS_GROUP
 from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
-from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.message_id import UniqueIdFactory
-from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import (
     HALF_TOPIC,
@@ -108,20 +82,19 @@ from raptormq.protocol.topic_names import (
     TIMER_TOPIC,
 )
 from raptormq.security.acl_handlers import AclHandlers
-from raptormq.security.mounted_users import MountedUser
-from raptormq.security.tables import access_gate
 from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.store import MessageStore
-from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
+if TYPE_CHECKING:
+    from raptormq.broker.group_wiring import OpenedMember
+    from raptormq.broker.replication import Replication
+
 logger = get_logger(__name__)
 
-PROPAGATION_TIMEOUT_S = 2.0
-"""Maximum time that a change waits for the name servers. Clients time out after 3 s."""
 _HA_PORT_STEP = 1
 
 
@@ -231,31 +204,6 @@ class Assembly:
                 logger.error("%s", error)
 
 
-class _ChangeBarrier:
-    """Waits until changes are on disk, replicated and registered with the name servers."""
-
-    def __init__(self, tables: Tables, registrar: Registrar) -> None:
-        self._tables = tables
-        self._registrar = registrar
-        self.records: TableRecords | None = None
-        """Replicated tables, or None if the broker is not a member of a group."""
-
-    async def confirmed(self) -> None:
-        """Wait until a majority of the group has the change.
-
-        Raises:
-            StorageError: the change is not replicated, or this is unknown.
-        """
-        if self.records is not None:
-            await self.records.confirmed()
-
-    async def passed(self) -> None:
-        """Wait for the table files, the replication group and the name servers."""
-        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
-        await self.confirmed()
-        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
-
-
 def assemble(
     config: BrokerConfig,
     store: MessageStore,
@@ -263,9 +211,9 @@ def assemble(
     address: str,
     filesystem: FileSystem | None,
     clock: Callable[[], int],
-    member_files: MemberFiles | None = None,
+    member: OpenedMember | None = None,
 ) -> Assembly:
-    """Create the components of a broker with an open store. A member of a group passes its ``member_files``.
+    """Create the components of a broker with an open store. A member of a group passes its state as ``member``.
 
     Raises:
         StoreDamaged: a table cannot be read.
@@ -273,7 +221,7 @@ def assemble(
     """
     tables = restore_lost_topics(load_tables(config, filesystem, clock, store.save_deletions), store)
     registrar = _registrar(config, address, tables)
-    core = _Core(config, store, store_host, address, tables, registrar, clock)
+    core = Core(config, store, store_host, address, tables, registrar, clock)
     acknowledgements = _acknowledgements(core)
     sends = _sends(core, acknowledgements)
     pulls = _pulls(core)
@@ -282,7 +230,7 @@ def assemble(
     core.reput.listen_topics(core.statistics.topics_arrived)
     router = Router()
     core.gate.protect(router)
-    replication = None if member_files is None else _replication(core, router, registrar, member_files)
+    replication = None if member is None else _replication(core, router, registrar, member)
     if replication is not None:
         pulls.attach_group(replication.member.reads.passed)
     modes = _request_modes(core, filesystem)
@@ -303,7 +251,7 @@ def assemble(
         *core.pop.handlers(core.registry, core.resets, core.counters, core.statistics),
         _assignments(core, registrar, modes),
         *_consuming(core, replication),
-        *_administration(core, pulls, scrubber, replication or ha),
+        *_administration(core, pulls, scrubber, replication, ha),
         PromotionHandlers(ha if isinstance(ha, HaSlave) else None, core.running_config),
     ]
     for handlers in areas:
@@ -319,43 +267,13 @@ def assemble(
     )  # fmt: skip
 
 
-def _replication(core: _Core, router: Router, registrar: Registrar, files: MemberFiles) -> Replication:
-    """Create the replication of a member. A follower refuses the requests that only a leader may execute."""
-    core.topics.add_missing([TopicConfig(TABLES_TOPIC, 1, 1, int(Perm.INHERIT))])
-    security = core.tables.security
-    tables = TableRecords(core.store, core.topics, core.groups, core.reput.schedule, time.monotonic, security)
-    core.barrier.records = tables
-    gate = core.gate
+def _replication(core: Core, router: Router, registrar: Registrar, member: OpenedMember) -> Replication:
+    from raptormq.broker.group_wiring import create_replication  # other brokers start faster without it
 
-    def refusal(connection: Connection, request: RemotingCommand) -> str | None:
-        """Return why a replication request is refused, or None. With access control a super user must sign it."""
-        if not gate.authenticates:
-            return None
-        refused = gate.refusal(connection, request)
-        if refused is not None:
-            return refused.remark
-        return None if gate.is_by_super_user(request) else "it is not signed by a super user"
-
-    replication = Replication(
-        core.config, core.store, files, tables, refusal, core.address, _own_credentials(core.config)
-    )
-    forwarding = Forwarding(replication.member, replication.ask, router.handle_admitted, core.config.outgoing_tls)
-    replication.attach_forwarding(forwarding)
-    if core.config.replication.leader_address:
-        replication.attach_leader_port(_leader_port(core, replication, forwarding, registrar))
-    router.add_guard(leader_only(replication.not_leader, forwarding.accept))
-    core.reput.listen_runs(replication.member.dispatched)
-    return replication
+    return create_replication(core, router, registrar, member.files)
 
 
-def _leader_port(core: _Core, replication: Replication, forwarding: Forwarding, registrar: Registrar) -> LeaderPort:
-    """Create the port on which the leader alone serves clients."""
-    limits = ConnectionLimits(credentials=_own_credentials(core.config))
-    settings, tls = core.config.replication, core.config.outgoing_tls
-    return LeaderPort(settings, core.address, replication.member, forwarding, registrar, limits, tls)
-
-
-def _acknowledgements(core: _Core) -> SlaveAcknowledgements | None:
+def _acknowledgements(core: Core) -> SlaveAcknowledgements | None:
     """Return the acknowledgements that a SYNC_MASTER waits for."""
     ha, store = core.config.ha, core.store
     if not ha.needed_slaves:
@@ -364,7 +282,7 @@ def _acknowledgements(core: _Core) -> SlaveAcknowledgements | None:
 
 
 def _master(
-    core: _Core,
+    core: Core,
     router: Router,
     registrar: Registrar,
     acknowledgements: SlaveAcknowledgements | None,
@@ -388,17 +306,17 @@ def _promotion_record(config: BrokerConfig, filesystem: FileSystem | None) -> Pr
     return PromotionRecord(Path(config.storage.root_dir) / "config", filesystem)
 
 
-def _copies(core: _Core, registrar: Registrar) -> LogCopies:
+def _copies(core: Core, registrar: Registrar) -> LogCopies:
     return LogCopies(core.store, registrar.look_up_members, _client_of_copies(core), core.address)
 
 
-def _client_of_copies(core: _Core) -> MasterClient:
+def _client_of_copies(core: Core) -> MasterClient:
     """Return a client that sends requests to other brokers of this name."""
-    limits = ConnectionLimits(credentials=_own_credentials(core.config))
+    limits = ConnectionLimits(credentials=own_credentials(core.config))
     return MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
 
 
-def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
+def _ha_master(core: Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
     config = core.config
     port = ha_port(config, core.address)
     bind, needed = config.network.bind_address, config.needs_ha_port
@@ -408,11 +326,11 @@ def _ha_master(core: _Core, acknowledgements: SlaveAcknowledgements | None) -> H
 
 
 def _slave(
-    core: _Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
+    core: Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
 ) -> HaSlave:
     """Return the broker as a slave. Requests that only a master handles are refused."""
     config, tables = core.config, core.tables
-    limits = ConnectionLimits(credentials=_own_credentials(config))
+    limits = ConnectionLimits(credentials=own_credentials(config))
     client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
     registrar.on_master = client.found
     synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, modes.replace)
@@ -430,7 +348,7 @@ def ha_port(config: BrokerConfig, address: str) -> int:
     return config.ha.listen_port or int(address.rpartition(":")[2]) + _HA_PORT_STEP
 
 
-def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> None:
+def _settings_changed(core: Core, registrar: Registrar, changed: set[str]) -> None:
     """Apply settings to the components that do not read them on every use."""
     core.admission.settings_changed()
     apply_retention(core.config, core.store.config)
@@ -441,7 +359,7 @@ def _settings_changed(core: _Core, registrar: Registrar, changed: set[str]) -> N
         registrar.permission_changed()
 
 
-def _set_queue_type(core: _Core, topic: str) -> None:
+def _set_queue_type(core: Core, topic: str) -> None:
     """Set the queue type of a topic in the store before it has queues."""
     config = core.topics.get(topic)
     if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
@@ -455,87 +373,12 @@ def _registrar(config: BrokerConfig, address: str, tables: Tables) -> Registrar:
         BrokerAddress(address, f"{host}:{ha_port(config, address)}"),
         tables.topics,
         config.policies,
-        ConnectionLimits(credentials=_own_credentials(config)),
+        ConnectionLimits(credentials=own_credentials(config)),
         config.outgoing_tls,
     )
 
 
-def _own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | None:
-    path = config.security.own_credentials_path
-    return MountedUser(Path(path)).credentials if path else config.security.own_credentials
-
-
-class _Core:
-    """Components that several areas share. Only the functions of this module use it. A component gets only the parts
-    that it uses.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        store_host: bytes,
-        address: str,
-        tables: Tables,
-        registrar: Registrar,
-        clock: Callable[[], int],
-    ) -> None:
-        self.config = config
-        self.store = store
-        self.store_host = store_host
-        self.address = address
-        self.tables = tables
-        self.topics, self.groups = tables.topics, tables.groups
-        self.clock = clock
-        self.counters = Counters()
-        self.rates = Rates(self.counters, clock)
-        self.statistics = Statistics(store, self.counters, config.identity.cluster_name, clock)
-        self.locks = QueueLocks(config.policies.queue_lock_ms)
-        self.registry = ClientRegistry[Connection]()
-        self.resets = OffsetResets(store.consumer_offsets, self.registry, self.statistics, steady_ms)
-        self.barrier = _ChangeBarrier(tables, registrar)
-        self.conversions = Conversions(store, self.topics, self.barrier)
-        self.reput = ReputService(store)
-        self.running_config = RunningConfig(config)
-        self.retries = RetryTopics(self.topics, tables.topics_saver, self.groups, config.policies)
-        self.gate = access_gate(
-            config.security, tables.security, permission_resolver(config.identity.cluster_name), clock
-        )
-        self.records = AuthorizedRecords(store, self.gate.authorizer)
-        self.timer_rules = TimerRules(config.timers, clock)
-        self.writer = InternalWriter(store, self.reput, self.counters)
-        self.timers = _timers(self)
-        check_sender = CheckTransactionStateSender(
-            self.registry, config.identity.broker_name, self.gate.user_authorizer
-        )
-        self.transactions = TransactionService(
-            store, self.writer, self.topics, config.transactions, check_sender, clock
-        )
-        self.staging = StagingService(
-            store, self.writer, self.topics, config.staging, config.identity.broker_name, clock
-        )
-        self.pop = PopComponents(store, store_host, self.writer, tables, self.retries, config, clock)
-        self.delayed = DelayedDelivery(store, self.writer, self.topics, tables.delays, clock)
-        self.deliveries = DeliveryCheckpointer(
-            store,
-            tables.delays,
-            self.timers,
-            (self.delayed, self.transactions, self.pop.revival),
-            {HALF_TOPIC: TRANSACTIONS_GROUP},
-        )
-        unique_ids = UniqueIdFactory(store_host[:-4], os.getpid(), id(self))
-        self.answers = SendAnswers(store_host, config.policies.region_id, trace_on=config.policies.trace_on)
-        self.admission = Admission(
-            config, self.topics, unique_ids, clock, self.retries, self.timer_rules, self.writer.properties
-        )
-
-
-def _timers(core: _Core) -> TimerDelivery:
-    precision = core.config.timers.precision_ms
-    return TimerDelivery(core.store, core.writer, core.topics, core.tables.timers_file, precision, core.clock)
-
-
-def _sends(core: _Core, slaves: SlaveAcknowledgements | None) -> SendService:
+def _sends(core: Core, slaves: SlaveAcknowledgements | None) -> SendService:
     """Return the handlers of sends."""
     config = core.config
     pending = PendingAnswers(
@@ -549,19 +392,19 @@ def _sends(core: _Core, slaves: SlaveAcknowledgements | None) -> SendService:
     return SendService(core.store, core.admission, core.answers, core.reput, core.counters, saver, pending)
 
 
-def _pulls(core: _Core) -> PullService:
+def _pulls(core: Core) -> PullService:
     """Return the pull service."""
     advice = ReadAdvice(core.config.ha, core.groups, lambda: core.store.end_offset)
     answers = PullAnswers(core.topics, core.counters, core.statistics, advice.broker_id)
     return PullService(core.store, core.topics, core.resets, answers, core.config.pulling, core.counters, steady_ms)
 
 
-def _sending(core: _Core, sends: SendService) -> tuple[Handlers, ...]:
+def _sending(core: Core, sends: SendService) -> tuple[Handlers, ...]:
     """Return the handlers of single sends and of sends to several queues."""
     return sends, QueueBatchHandlers(sends, core.admission, core.answers, core.gate.authorize)
 
 
-def _staging(core: _Core, sends: SendService) -> StagingHandlers:
+def _staging(core: Core, sends: SendService) -> StagingHandlers:
     """Return the handlers of staged messages."""
     if core.config.staging.enabled:
         hidden = int(Perm.INHERIT)
@@ -569,7 +412,7 @@ def _staging(core: _Core, sends: SendService) -> StagingHandlers:
     return StagingHandlers(sends, core.admission, core.staging, core.gate.authorizer, core.config, core.clock)
 
 
-def _consuming(core: _Core, replication: Replication | None) -> tuple[Handlers, ...]:
+def _consuming(core: Core, replication: Replication | None) -> tuple[Handlers, ...]:
     """Return the handlers for consumers, except pulls."""
     confirm_leadership = None if replication is None else replication.confirm_leadership
     return (
@@ -594,30 +437,34 @@ def _consuming(core: _Core, replication: Replication | None) -> tuple[Handlers, 
     )
 
 
-def _request_modes(core: _Core, filesystem: FileSystem | None) -> RequestModes:
+def _request_modes(core: Core, filesystem: FileSystem | None) -> RequestModes:
     path = Path(core.config.storage.root_dir) / "config" / "messageRequestMode.json"
     return RequestModes(modes_file(str(path), filesystem))
 
 
-def _assignments(core: _Core, registrar: Registrar, modes: RequestModes) -> Handlers:
+def _assignments(core: Core, registrar: Registrar, modes: RequestModes) -> Handlers:
     """Return the handlers of queue assignments."""
     return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
 
 
-def _replies(core: _Core) -> ReplyHandlers:
+def _replies(core: Core) -> ReplyHandlers:
     """Return the handlers of replies."""
     return ReplyHandlers(core.admission, core.writer, core.registry, core.store_host, core.clock, core.config.policies)
 
 
 def _administration(
-    core: _Core, pulls: PullService, scrubber: Scrubber, replication: Replication | HaMaster | HaSlave | None
+    core: Core,
+    pulls: PullService,
+    scrubber: Scrubber,
+    replication: Replication | None,
+    ha: HaMaster | HaSlave | None,
 ) -> tuple[Handlers, ...]:
-    """Return the handlers of administration requests. ``replication`` is the broker's role in its group or HA pair."""
+    """Return the handlers of administration requests. At most one of ``replication`` and ``ha`` is given."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
-    facts = None if replication is None else replication.facts
-    member = replication if isinstance(replication, Replication) else None
+    copies = replication or ha
+    facts = None if copies is None else copies.facts
     return (
         UserHandlers(security, core.gate, core.barrier.confirmed),
         AclHandlers(security.users, security.acls, security.acls_saver, core.barrier.confirmed),
@@ -627,38 +474,36 @@ def _administration(
         GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset, config.metadata),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
-        CleanupHandlers(
-            core.store, core.topics, core.address, None if replication is None else replication.connections
-        ),
+        CleanupHandlers(core.store, core.topics, core.address, None if copies is None else copies.connections),
         RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates, facts),
         SettingsHandlers(core.running_config, core.barrier),
         StatisticsHandlers(core.statistics),
         QueueItemHandlers(core.store, core.registry),
         ConversionHandlers(core.store, core.topics, core.conversions),
-        ControllerHandlers(config, core.store, core.address, member),
+        ControllerHandlers(config, core.store, core.address, replication),
         ReplicationHandlers(
-            config.identity.broker_name, core.address, core.store, member, scrubber, _ha_status(core, replication)
+            config.identity.broker_name, core.address, core.store, replication, scrubber, _ha_status(core, ha)
         ),
         SlaveTableHandlers(
-            core.store, core.tables.delays, core.timers, _slave_addresses(core), serves_log=member is None
+            core.store, core.tables.delays, core.timers, _slave_addresses(core), serves_log=replication is None
         ),
     )
 
 
-def _ha_status(core: _Core, replication: Replication | HaMaster | HaSlave | None) -> HaStatus | None:
-    if not isinstance(replication, HaMaster | HaSlave):
+def _ha_status(core: Core, ha: HaMaster | HaSlave | None) -> HaStatus | None:
+    if ha is None:
         return None
     is_sync = bool(core.config.ha.needed_slaves)
-    return HaStatus(replication, core.config.identity.broker_name, core.store, core.address, is_sync=is_sync)
+    return HaStatus(ha, core.config.identity.broker_name, core.store, core.address, is_sync=is_sync)
 
 
-def _slave_addresses(core: _Core) -> tuple[str, str | None]:
+def _slave_addresses(core: Core) -> tuple[str, str | None]:
     """Return the broker's addresses for clients and, for a master with slaves, for slaves."""
     config, host = core.config, core.address.rpartition(":")[0]
     return core.address, f"{host}:{ha_port(config, core.address)}" if config.serves_slaves else None
 
 
-def _services(core: _Core) -> tuple[BackgroundService, ...]:
+def _services(core: Core) -> tuple[BackgroundService, ...]:
     """Connect the background services and return them in start order."""
     core.reput.listen(core.pop.held_pops.arrived)
     core.reput.listen(core.delayed.arrived, SCHEDULE_TOPIC)

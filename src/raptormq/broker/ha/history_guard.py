@@ -28,10 +28,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.ha.promotion_record import PromotionRecord
-from raptormq.broker.replication import LEADER_ONLY, MASTER_ID, OFFSET_QUERIES
+from raptormq.broker.roles import LEADER_ONLY, OFFSET_QUERIES
 from raptormq.broker.service import cancel_and_wait
 from raptormq.errors import NotLeader, RaptorMQError, TransportError
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.store import MessageStore

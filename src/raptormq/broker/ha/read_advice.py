@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from raptormq.broker.config import HaSettings
 from raptormq.broker.tables import GroupTable
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.record import PHYSICAL_OFFSET_AT
 from raptormq.storage.read import GetResult
 
-MASTER_ID = 0
 _FIRST_SLAVE_ID = 1
 _WHICH_WHEN_SLOW = "whichBrokerWhenConsumeSlowly"
 

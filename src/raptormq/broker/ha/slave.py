@@ -21,7 +21,7 @@ from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.ha.promotion_record import PromotionRecord
 from raptormq.broker.ha.table_sync import TableSync
-from raptormq.broker.replication import MASTER_ID, LeaderWork
+from raptormq.broker.roles import LeaderWork
 from raptormq.broker.service import cancel_and_wait
 from raptormq.errors import (
     ConnectError,
@@ -33,6 +33,7 @@ from raptormq.errors import (
     TransportError,
 )
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.storage.config import FlushDiskType
 from raptormq.storage.replica import Replica

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.replication import LEADER_ONLY, TABLE_CHANGES
+from raptormq.broker.roles import LEADER_ONLY, TABLE_CHANGES
 from raptormq.errors import NotLeader
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to

@@ -10,9 +10,9 @@ term. A broker without a group refuses the requests with 3.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from raptormq.broker.config import BrokerConfig, broker_id_of
-from raptormq.broker.replication import Replication
 from raptormq.errors import RaptorMQError
 from raptormq.protocol.bodies.controller import Replica, ReplicasInfo, decode_broker_names, encode_epochs
 from raptormq.protocol.bodies.replication import CopyState, ReplicationState
@@ -26,10 +26,12 @@ from raptormq.protocol.headers.controller import (
     ElectMasterRequestHeader,
     ElectMasterResponseHeader,
 )
-from raptormq.raft import ProposalRefused
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+if TYPE_CHECKING:
+    from raptormq.broker.replication import Replication
 
 _ASK_S = 0.5
 """Time limit for the address of another member. mqadmin waits 3 s, and a transfer of leadership takes up to 2 s."""
@@ -80,10 +82,7 @@ class ControllerHandlers:
         replication = self._leader(header.broker_name)
         to = self._member_with(header.broker_id) if header.broker_id >= 0 else ""
         if to != replication.member.id:
-            try:
-                await replication.transfer(to)
-            except ProposalRefused as refusal:
-                raise Refused(ResponseCode.ILLEGAL_OPERATION, str(refusal)) from None
+            await replication.transfer(to)
         state = replication.describe()
         addresses = await self._addresses(replication, state)
         by_id = {MASTER_ID if member == state.leader else broker_id_of(member): at for member, at in addresses.items()}
@@ -155,11 +154,8 @@ class ControllerHandlers:
         living = [member for member in members if member in answering]
         if living and not header.is_clean_living_broker:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, f"{', '.join(living)} responds: removed only with -l")
-        try:
-            for member in members:
-                await replication.change_members("remove", member)
-        except ProposalRefused as refusal:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(refusal)) from None
+        for member in members:
+            await replication.change_members("remove", member)
         return response_to(command)
 
     def _group(self) -> Replication:

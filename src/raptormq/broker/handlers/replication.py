@@ -5,8 +5,10 @@ Apache RocketMQ does not have these requests.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from raptormq.broker.ha import HaStatus
-from raptormq.broker.replication import Replication, unreplicated
+from raptormq.broker.roles import unreplicated
 from raptormq.broker.scrubber import Scrubber
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -15,10 +17,12 @@ from raptormq.protocol.headers.replication import (
     DescribeReplicationRequestHeader,
     TransferLeadershipRequestHeader,
 )
-from raptormq.raft import ProposalRefused
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+if TYPE_CHECKING:
+    from raptormq.broker.replication import Replication
 
 
 class ReplicationHandlers:
@@ -76,10 +80,7 @@ class ReplicationHandlers:
         impossible transfer is refused with 604.
         """
         replication = self._group()
-        try:
-            await replication.transfer(header.to or "")
-        except ProposalRefused as refusal:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(refusal)) from None
+        await replication.transfer(header.to or "")
         return response_to(command, body=replication.describe().to_json())
 
     async def change_members(
@@ -89,10 +90,7 @@ class ReplicationHandlers:
         impossible change is refused with 604.
         """
         replication = self._group()
-        try:
-            await replication.change_members(header.action, header.member)
-        except ProposalRefused as refusal:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(refusal)) from None
+        await replication.change_members(header.action, header.member)
         return response_to(command, body=replication.describe().to_json())
 
     def _group(self) -> Replication:

@@ -24,30 +24,23 @@ handlers or the client.
 
 from __future__ import annotations
 
-from raptormq.broker.replication.follower_guard import LEADER_ONLY, OFFSET_QUERIES, TABLE_CHANGES, leader_only
+from raptormq.broker.replication.follower_guard import leader_only
 from raptormq.broker.replication.forwarding import Forwarding
 from raptormq.broker.replication.leader_port import LeaderPort
 from raptormq.broker.replication.member_files import MemberFiles, Progress
-from raptormq.broker.replication.replication import MASTER_ID, LeaderWork, Replication, files_of_member
-from raptormq.broker.replication.status import unreplicated
+from raptormq.broker.replication.replication import Replication, files_of_member
 from raptormq.broker.replication.table_records import REPLICATED_TABLES, TableRecords
 from raptormq.protocol.topic_names import TABLES_TOPIC
 
 __all__ = [
-    "LEADER_ONLY",
-    "MASTER_ID",
-    "OFFSET_QUERIES",
     "REPLICATED_TABLES",
     "TABLES_TOPIC",
-    "TABLE_CHANGES",
     "Forwarding",
     "LeaderPort",
-    "LeaderWork",
     "MemberFiles",
     "Progress",
     "Replication",
     "TableRecords",
     "files_of_member",
     "leader_only",
-    "unreplicated",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -21,10 +21,13 @@ from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.status import MODE, LagTimes, has_caught_up, may_restart, state_of
 from raptormq.broker.replication.table_records import TableRecords
+from raptormq.broker.roles import LeaderWork
 from raptormq.errors import NotLeader, RaptorMQError, StorageError
 from raptormq.files import Files
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.replication import ReplicationState, Verdict
+from raptormq.protocol.bodies.route import MASTER_ID
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import (
@@ -42,6 +45,7 @@ from raptormq.raft import (
 )
 from raptormq.storage import MessageStore
 from raptormq.transport.pool import parse_address
+from raptormq.transport.router import Refused
 from raptormq.transport.server import Server, ServerLimits
 from raptormq.transport.timing import wait_event
 
@@ -62,22 +66,11 @@ _RETRY_S = 1.0
 """Pause before the services of the leader are started again after a failure."""
 _LIMITS = ServerLimits(max_connections=128, max_unfinished_bytes=64 << 20)
 """Limits of the group's port: members need two connections each. More would use up the file descriptors."""
-MASTER_ID = 0
 
 
 def files_of_member(config: BrokerConfig, filesystem: Files | None) -> MemberFiles:
     """Return the member files in the store directory of a broker."""
     return MemberFiles(Path(config.storage.root_dir) / "config", filesystem)
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderWork:
-    """Callbacks that start and stop the services of a leader and register the broker."""
-
-    start: Callable[[], Awaitable[None]]
-    stop: Callable[[], Awaitable[None]]
-    register: Callable[[int], None]
-    """Registers the broker under this broker id, and notifies the running services of the change of role."""
 
 
 class Replication:
@@ -251,19 +244,20 @@ class Replication:
 
         Raises:
             NotLeader: this member does not lead.
-            ProposalRefused: the transfer is not possible, or did not complete within :data:`_TRANSFER_S`.
+            Refused: the transfer is not possible, or did not complete within :data:`_TRANSFER_S`.
         """
         if (reason := self.not_leader()) is not None:
             raise reason
-        successor = to or self._successor()
-        self._hand_over(successor)
-        deadline = time.monotonic() + _TRANSFER_S
-        while self.member.leader != successor:
-            if time.monotonic() >= deadline:
-                raise ProposalRefused(
-                    f"member {successor} does not lead yet: check which member leads before you retry", to
-                )
-            await asyncio.sleep(self._tick_s)
+        with _refused_as_illegal():
+            successor = to or self._successor()
+            self._hand_over(successor)
+            deadline = time.monotonic() + _TRANSFER_S
+            while self.member.leader != successor:
+                if time.monotonic() >= deadline:
+                    raise ProposalRefused(
+                        f"member {successor} does not lead yet: check which member leads before you retry", to
+                    )
+                await asyncio.sleep(self._tick_s)
 
     def _hand_over(self, to: str) -> None:
         """Begin a transfer of leadership.
@@ -305,39 +299,43 @@ class Replication:
 
         Raises:
             NotLeader: this member does not lead.
-            ProposalRefused: the change is not possible, or was not made and committed within :data:`_TRANSFER_S`.
+            Refused: the change is not possible, or was not made and committed within :data:`_TRANSFER_S`.
         """
         if (reason := self.not_leader()) is not None:
             raise reason
-        addresses = self._config.replication.addresses
-        if member not in addresses and action != "remove":
-            raise ProposalRefused(
-                f"{member!r:.80} is not in dLegerPeers: add it there on all members, and restart them one by one first"
-            )
-        proposals: dict[str, Callable[[], Proposal]] = {
-            "add": lambda: AddMember(member, Suffrage.JOINING, addresses[member]),
-            "addLearner": lambda: AddMember(member, Suffrage.LEARNER, addresses[member]),
-            "promote": lambda: PromoteMember(member),
-            "remove": lambda: RemoveMember(member),
-        }
-        if action not in proposals:
-            raise ProposalRefused(f"action {action!r:.80} is not one of {', '.join(proposals)}")
-        known = self._member_named(member)
-        if known is not None and action in ("add", "addLearner"):
-            raise ProposalRefused(f"{member} is a member of the group already, as a {known.suffrage}")
-        deadline = time.monotonic() + _TRANSFER_S
-        while True:
-            try:
-                end = self.member.propose(proposals[action]())
-                break
-            except LacksData:
-                if time.monotonic() >= deadline:
-                    raise
+        with _refused_as_illegal():
+            addresses = self._config.replication.addresses
+            if member not in addresses and action != "remove":
+                raise ProposalRefused(
+                    f"{member!r:.80} is not in dLegerPeers: add it there on all members, "
+                    "and restart them one by one first"
+                )
+            proposals: dict[str, Callable[[], Proposal]] = {
+                "add": lambda: AddMember(member, Suffrage.JOINING, addresses[member]),
+                "addLearner": lambda: AddMember(member, Suffrage.LEARNER, addresses[member]),
+                "promote": lambda: PromoteMember(member),
+                "remove": lambda: RemoveMember(member),
+            }
+            if action not in proposals:
+                raise ProposalRefused(f"action {action!r:.80} is not one of {', '.join(proposals)}")
+            known = self._member_named(member)
+            if known is not None and action in ("add", "addLearner"):
+                raise ProposalRefused(f"{member} is a member of the group already, as a {known.suffrage}")
+            deadline = time.monotonic() + _TRANSFER_S
+            while True:
+                try:
+                    end = self.member.propose(proposals[action]())
+                    break
+                except LacksData:
+                    if time.monotonic() >= deadline:
+                        raise
+                    await asyncio.sleep(self._tick_s)
+            while (status := self.member.status()) is None or end is None or status.committed < end:
+                if time.monotonic() >= deadline or status is None:
+                    raise ProposalRefused(
+                        "the membership change is not committed yet: check the members before you retry"
+                    )
                 await asyncio.sleep(self._tick_s)
-        while (status := self.member.status()) is None or end is None or status.committed < end:
-            if time.monotonic() >= deadline or status is None:
-                raise ProposalRefused("the membership change is not committed yet: check the members before you retry")
-            await asyncio.sleep(self._tick_s)
 
     def _member_named(self, member: str) -> Member | None:
         status = self.member.status()
@@ -609,3 +607,12 @@ class Replication:
 
 def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+@contextmanager
+def _refused_as_illegal() -> Iterator[None]:
+    """Refuse the request whose proposal the group refuses. The handlers of requests do not know the Raft library."""
+    try:
+        yield
+    except ProposalRefused as refusal:
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, str(refusal)) from None

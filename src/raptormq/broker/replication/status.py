@@ -10,9 +10,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from raptormq.broker.replication.catch_up import CatchUp
-from raptormq.protocol.bodies.replication import UNREPLICATED, CopyState, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
 from raptormq.raft import Role, Status, Suffrage
-from raptormq.storage.store import MessageStore
 
 MODE = "dledger"
 CLOSE_BYTES = 16 << 20
@@ -105,12 +104,6 @@ def has_caught_up(status: Status | None, leads: bool, catch_up: CatchUp, stopped
     return Verdict(
         False, f"member {status.id} lacks {missing} bytes of the messages that were confirmed when it rejoined"
     )
-
-
-def unreplicated(broker_name: str, store: MessageStore, address: str) -> ReplicationState:
-    """Return the status of a broker without replication."""
-    end = store.end_offset
-    return ReplicationState(broker_name, UNREPLICATED, "", "leader", 0, "", store.confirmed_offset, end, address)
 
 
 def state_of(
