@@ -174,7 +174,7 @@ def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: py
         EntryPoint("broken", "no_such_package.commands:broken", "raptormq.commands"),
         EntryPoint("topic", "tests.cli.test_main:extra_command", "raptormq.commands"),
     ]
-    monkeypatch.setattr("raptormq.cli.lazy_group.entry_points", lambda group: added)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: added)
     assert run(["--help"]) == 0
     assert "extra          Commands of the package tests." in capsys.readouterr().out
     assert run(["extra"]) == 0

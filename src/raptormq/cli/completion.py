@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 COMPLETION_VARIABLE = "_RAPTORMQ_COMPLETE"
 """Environment variable with which the script asks ``raptormq`` for completions."""
@@ -24,6 +23,8 @@ def completion(shell: str) -> None:
     The script completes commands, options, and the names of topics and groups, for which it asks the name servers.
     For the running shell only: source <(raptormq completion bash).
     """
+    from click.shell_completion import get_completion_class  # slow to import for every command
+
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(click.get_current_context().find_root().command, {}, "raptormq", COMPLETION_VARIABLE).source())

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -62,6 +66,8 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the completions of a command or an option without importing the commands."""
+        from click.shell_completion import CompletionItem  # slow to import for every command
+
         names = {name: summary for name, (_, summary) in self._declared.items()} | dict.fromkeys(self._added(), "")
         found = [CompletionItem(name, help=text) for name, text in names.items() if name.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
@@ -70,6 +76,8 @@ class LazyGroup(click.Group):
         """Return the commands of other packages, without those that have the name of a declared command."""
         if self._entry_points is None:
             return {}
+        from importlib.metadata import entry_points  # slow to import for every command
+
         found = entry_points(group=self._entry_points)
         return {each.name: each for each in sorted(found) if each.name not in self._declared}
 

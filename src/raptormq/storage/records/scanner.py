@@ -20,12 +20,11 @@ as objects.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -339,6 +338,9 @@ _AHEAD = 2
 @contextmanager
 def parsing_processes() -> Iterator[tuple[Executor, int]]:
     """Provide a pool of processes, one per CPU up to 8, and their number. They end with the context."""
+    import multiprocessing  # slow to import, and most starts scan little
+    from concurrent.futures import ProcessPoolExecutor
+
     count = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, context, initializer=_end_with_parent)
@@ -350,6 +352,8 @@ def parsing_processes() -> Iterator[tuple[Executor, int]]:
 
 def _end_with_parent() -> None:
     """End this process when its parent is killed; otherwise it would wait for work for ever."""
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     assert parent is not None
 
