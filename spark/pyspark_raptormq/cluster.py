@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -34,10 +35,12 @@ from raptormq.client import (
     StagingClient,
     TopicRoute,
 )
+from raptormq.client.config import local_address
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.bodies.staging import Ranges
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
+from raptormq.protocol.message_id import UniqueIdFactory, encode_host
 
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.05
@@ -163,6 +166,13 @@ class Cluster:
                 self.run(staging.start())
                 self._staging[key] = staging
             return self._staging[key]
+
+    def new_ids(self) -> UniqueIdFactory:
+        """Return a factory of unique ids for messages that one task encodes itself. A random number distinguishes its
+        ids from those of all other factories.
+        """
+        ip = self._config.client_ip or local_address(self._config.addresses[0])
+        return UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), random.getrandbits(32))
 
     def coordinator(self, given: str | None, group: str, config: ProducerConfig) -> str:
         """Return the broker group that commits batches first: the given one, or the only one.

@@ -32,7 +32,7 @@ def test_every_column_becomes_its_part_of_the_message() -> None:
         deliverTime=(pa.timestamp("us", "UTC"), [due, None]),
         shardingKey=(pa.string(), ["s", None]),
     )
-    [found] = RowReader(OPTIONS, 0).read(rows)
+    [found] = RowReader(OPTIONS, 0).messages(rows)
     properties = {"p": "1", "__SHARDINGKEY": "s"}
     first = Message("t", b"a", "x", ("k1", "k2"), properties, delay=Delay.until(int(due.timestamp() * 1000)))
     assert found.messages == [first, Message("t", b"b")]
@@ -41,7 +41,7 @@ def test_every_column_becomes_its_part_of_the_message() -> None:
 
 
 def test_keys_may_be_words() -> None:
-    [found] = RowReader(OPTIONS, 0).read(
+    [found] = RowReader(OPTIONS, 0).messages(
         batch(value=(pa.binary(), [b"a", b"b", b"c"]), keys=(pa.string(), [" k1  k2", None, ""]))
     )
     assert [message.keys for message in found.messages] == [("k1", "k2"), (), ()]
@@ -49,50 +49,50 @@ def test_keys_may_be_words() -> None:
 
 
 def test_messages_share_no_properties() -> None:
-    [found] = RowReader(OPTIONS, 0).read(batch(value=(pa.binary(), [b"a", b"b"]), tags=(pa.string(), ["x", "x"])))
+    [found] = RowReader(OPTIONS, 0).messages(batch(value=(pa.binary(), [b"a", b"b"]), tags=(pa.string(), ["x", "x"])))
     assert found.messages[0].properties is not found.messages[1].properties
 
 
 def test_large_types_are_read_alike() -> None:
     rows = batch(value=(pa.large_binary(), [b"a"]), keys=(pa.large_list(pa.large_string()), [["k"]]))
-    [found] = RowReader(OPTIONS, 0).read(rows)
+    [found] = RowReader(OPTIONS, 0).messages(rows)
     assert found.messages == [Message("t", b"a", keys=("k",))]
 
 
 def test_portions_are_bounded_and_rows_are_counted_over_batches() -> None:
     reader = RowReader(OPTIONS, 7)
     large = batch(value=(pa.binary(), [b"x" * 100_000] * 7))
-    portions = list(reader.read(large))
+    portions = list(reader.messages(large))
     assert [(each.first, len(each.messages)) for each in portions] == [(1, 3), (4, 3), (7, 1)]
-    small = list(reader.read(batch(value=(pa.binary(), [b""] * 1100))))
+    small = list(reader.messages(batch(value=(pa.binary(), [b""] * 1100))))
     assert [(each.first, len(each.messages)) for each in small] == [(8, 512), (520, 512), (1032, 76)]
     with pytest.raises(RowError, match="row 1109 of partition 7 has no body"):
-        list(reader.read(batch(value=(pa.binary(), [b"", None]))))
+        list(reader.messages(batch(value=(pa.binary(), [b"", None]))))
 
 
 def test_a_batch_may_be_a_slice_or_empty() -> None:
     reader = RowReader(OPTIONS, 0)
     whole = batch(value=(pa.string(), ["a", "b", "c"]), queueId=(pa.int32(), [1, None, 3]))
-    assert list(reader.read(whole.slice(0, 0))) == []
-    [found] = reader.read(whole.slice(1))
+    assert list(reader.messages(whole.slice(0, 0))) == []
+    [found] = reader.messages(whole.slice(1))
     assert [message.body for message in found.messages] == [b"b", b"c"]
     assert found.places == [Place(), Place(None, None, 3)]
 
 
 def test_the_topic_comes_from_the_option_else_from_the_column() -> None:
     rows = batch(value=(pa.string(), ["a", "b"]), topic=(pa.string(), ["x", None]))
-    [found] = RowReader(OPTIONS, 0).read(rows)
+    [found] = RowReader(OPTIONS, 0).messages(rows)
     assert [message.topic for message in found.messages] == ["t", "t"]
     by_column = SinkOptions(OPTIONS.connection)
-    [found] = RowReader(by_column, 0).read(rows.slice(0, 1))
+    [found] = RowReader(by_column, 0).messages(rows.slice(0, 1))
     assert [message.topic for message in found.messages] == ["x"]
     with pytest.raises(RowError, match="row 2 of partition 0 has no topic"):
-        list(RowReader(by_column, 0).read(rows))
+        list(RowReader(by_column, 0).messages(rows))
 
 
 def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
     limited = SinkOptions(OPTIONS.connection, topic="t", max_message_bytes=2048)
     fits = batch(value=(pa.binary(), [b"x" * 2048]))
-    assert len(list(RowReader(limited, 0).read(fits))) == 1
+    assert len(list(RowReader(limited, 0).messages(fits))) == 1
     with pytest.raises(RowError, match="row 2 of partition 0 has a body of 2049 bytes; the limit is 2048"):
-        list(RowReader(limited, 0).read(batch(value=(pa.binary(), [b"", b"x" * 2049]))))
+        list(RowReader(limited, 0).messages(batch(value=(pa.binary(), [b"", b"x" * 2049]))))

@@ -7,10 +7,13 @@ import asyncio
 import pytest
 
 from pyspark_raptormq.errors import MissingTopic, RowError, SendFailed
+from pyspark_raptormq.sink.encoder import EncodedPortion, EncodedRows
 from pyspark_raptormq.sink.rows import Place, Rows
 from pyspark_raptormq.sink.sender import TaskSender
-from raptormq.client import Callback, Message, MessageQueue, SendResult, SendStatus, pick_by_key
-from raptormq.errors import MessageError, NoRoute, TransportError
+from raptormq.client import Callback, EncodedBatch, Message, MessageQueue, SendResult, SendStatus, pick_by_key
+from raptormq.errors import MessageError, NoRoute, ServerError, TransportError
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.codes import ResponseCode
 from tests.turns import some_turns
 
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(4)]
@@ -21,7 +24,13 @@ class HeldProducer:
 
     def __init__(self) -> None:
         self.held: list[tuple[Message, Callback, MessageQueue | None]] = []
+        self.held_batches: list[tuple[EncodedBatch, asyncio.Future[SendResult]]] = []
         self.route = {"t": QUEUES}
+
+    async def send_encoded(self, batch: EncodedBatch) -> SendResult:
+        answer: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.held_batches.append((batch, answer))
+        return await answer
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
         if message.tags == "bad":
@@ -164,3 +173,82 @@ async def test_a_message_that_is_none_is_named_with_the_row() -> None:
     wrong.messages[1].tags = "bad"
     with pytest.raises(RowError, match="row 102 of partition 3 cannot be sent: a tag is bad"):
         await sender(HeldProducer()).send(wrong)
+
+
+def portion(count: int, batches: int, first: int = 1) -> EncodedPortion:
+    """Return batches of `count` rows with bodies of 800 bytes."""
+    body = encode_batch([(0, b"x" * 800, b"TAGS\x01a\x02KEYS\x01k l\x02WAIT\x01true\x02UNIQ_KEY\x01id\x02")] * count)
+    found = EncodedBatch("t", body, ["id"] * count, "a", ["k", "l"])
+    return EncodedPortion([EncodedRows(first + number * count, found) for number in range(batches)], 800 * count)
+
+
+async def test_encoded_batches_keep_the_limit() -> None:
+    producer = HeldProducer()
+    task = sender(producer, limit=6_000)
+    sending = asyncio.create_task(task.send(portion(3, 3)))
+    await some_turns()
+    assert len(producer.held_batches) == 2
+    assert not sending.done()
+    producer.held_batches[0][1].set_result(SendResult(SendStatus.SEND_OK, "id", "id", QUEUES[0], 0))
+    await sending
+    ending = asyncio.create_task(task.finish())
+    await some_turns()
+    assert len(producer.held_batches) == 3
+    for _, answer in producer.held_batches[1:]:
+        assert not ending.done()
+        answer.set_result(SendResult(SendStatus.SEND_OK, "id", "id", QUEUES[0], 0))
+    await ending
+    assert task.in_flight_bytes == 0
+
+
+async def test_a_failed_batch_ends_the_task() -> None:
+    producer = HeldProducer()
+    task = sender(producer, limit=100_000)
+    await task.send(portion(3, 2, first=11))
+    await some_turns()
+    cause = TransportError("gone")
+    producer.held_batches[1][1].set_exception(cause)
+    with pytest.raises(SendFailed, match=r"rows 14 to 16 of partition 3 could not be sent, .*: gone") as caught:
+        await task.finish()
+    assert caught.value.__cause__ is cause
+    with pytest.raises(SendFailed, match="rows 14 to 16"):
+        await task.send(portion(1, 1))
+
+
+async def test_a_batch_that_is_stored_less_safely_fails_the_task() -> None:
+    producer = HeldProducer()
+    task = sender(producer)
+    await task.send(portion(1, 1))
+    await some_turns()
+    producer.held_batches[0][1].set_result(SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "id", "id", QUEUES[0], 0))
+    with pytest.raises(SendFailed, match="rows 1 to 1 of partition 3 are stored by broker-a, but less safely"):
+        await task.finish()
+
+
+async def test_a_broker_that_does_not_know_batches_gets_the_messages() -> None:
+    producer = HeldProducer()
+    task = sender(producer)
+    await task.send(portion(2, 1))
+    await some_turns()
+    producer.held_batches[0][1].set_exception(ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no", "a:1"))
+    ending = asyncio.create_task(task.finish())
+    await some_turns()
+    expected = Message("t", b"x" * 800, "a", ("k", "l"), {"UNIQ_KEY": "id"})
+    assert [message for message, _, _ in producer.held] == [expected, expected]
+    assert not ending.done()
+    producer.answer()
+    await ending
+    assert task.in_flight_bytes == 0
+
+
+async def test_an_error_of_the_single_messages_ends_the_task() -> None:
+    producer = HeldProducer()
+    task = sender(producer)
+    body = encode_batch([(0, b"x", b"TAGS\x01bad\x02WAIT\x01true\x02")])
+    await task.send(EncodedPortion([EncodedRows(1, EncodedBatch("t", body, ["id"]))], 1))
+    await some_turns()
+    producer.held_batches[0][1].set_exception(ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no", "a:1"))
+    with pytest.raises(
+        SendFailed, match="rows 1 to 1 of partition 3 could not be sent, at least in part: a tag is bad"
+    ):
+        await task.finish()

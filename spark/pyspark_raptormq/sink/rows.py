@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches into messages, column by column. No I/O.
+"""Conversion of Arrow batches into messages, column by column, where `encoder` does not encode them. No I/O.
 
 The columns are described in `schema`.
 """
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_raptormq.errors import RowError
+from pyspark_raptormq.sink.encoder import EncodedPortion, RowEncoder, body_column
 from pyspark_raptormq.sink.options import SinkOptions
 from raptormq.client import Delay, Message
 from raptormq.protocol.properties import SHARDING_KEY
@@ -38,28 +39,59 @@ class Rows(NamedTuple):
     """One item per message; None if no column selects queues."""
     body_bytes: int
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the messages."""
+        return {message.topic for message in self.messages}
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows."""
+        return len(self.messages)
+
 
 class RowReader:
-    """Converts the Arrow batches of one task into messages.
+    """Converts the Arrow batches of one task into encoded batches or messages.
+
+    After the first batch that the encoder leaves, all further ones become messages: the producer merges messages after
+    a delay, so that encoded rows would overtake them.
 
     Args:
         options: topic and limits.
         partition: partition number of the task, for error messages.
+        encoder: encodes batches; without it all rows become messages.
     """
 
-    def __init__(self, options: SinkOptions, partition: int) -> None:
+    def __init__(self, options: SinkOptions, partition: int, encoder: RowEncoder | None = None) -> None:
         self._options = options
         self._partition = partition
+        self._encoder = encoder
         self._next_row = 1
 
-    def read(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+    def read(self, batch: pa.RecordBatch) -> Iterator[Rows | EncodedPortion]:
+        """Yield the rows of a batch in portions: encoded ones, or messages of about 256 KiB.
+
+        Raises:
+            RowError: A row has no body, a body that is too large, or no topic.
+        """
+        if not batch.num_rows:
+            return
+        encoded = self._encoder.encode(batch, self._next_row) if self._encoder is not None else None
+        if encoded is None:
+            self._encoder = None
+            yield from self.messages(batch)
+        else:
+            self._next_row += batch.num_rows
+            yield from encoded
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[Rows]:
         """Yield the messages of a batch in portions of about 256 KiB.
 
         Raises:
             RowError: A row has no body, a body that is too large, or no topic.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        lengths = pc.fill_null(pc.binary_length(_body(columns)), 0).to_numpy(zero_copy_only=False)
+        lengths = pc.fill_null(pc.binary_length(body_column(columns)), 0).to_numpy(zero_copy_only=False)
         start, size = 0, 0
         for index, length in enumerate(lengths.tolist()):
             size += length
@@ -76,7 +108,7 @@ class RowReader:
     def _rows(self, batch: pa.RecordBatch, body_bytes: int) -> Rows:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         first, self._next_row = self._next_row, self._next_row + batch.num_rows
-        bodies = self._bodies(_body(columns), first)
+        bodies = self._bodies(body_column(columns), first)
         topics = self._topics(columns, batch.num_rows, first)
         details = [name for name in ("tags", "keys", "properties", "deliverTime") if name in columns]
         if not details:

@@ -1,6 +1,7 @@
 """Sending of the messages of one task, with a limit on unacknowledged bytes.
 
-Messages are passed to the process's producer, which batches them per queue (AutoBatch). At `max_in_flight_bytes` of
+Encoded batches are requests of their own. Messages are passed to the process's producer, which batches them per queue
+(AutoBatch). At `max_in_flight_bytes` of
 unacknowledged messages the task blocks. The first failure ends the task: no further row is sent, and Spark retries the
 task or fails the query.
 """
@@ -12,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pyspark_raptormq.errors import MissingTopic, RowError, SendFailed
+from pyspark_raptormq.sink.encoder import EncodedPortion, EncodedRows
 from pyspark_raptormq.sink.rows import Place, Rows
-from raptormq.client import Callback, Message, MessageQueue, SendResult, SendStatus, pick_by_key
-from raptormq.errors import MessageError, NoRoute, RaptorMQError
+from raptormq.client import Callback, EncodedBatch, Message, MessageQueue, SendResult, SendStatus, pick_by_key
+from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError
+from raptormq.protocol.codes import ResponseCode
 
 _MESSAGE_OVERHEAD_BYTES = 200
 """Estimated size of a message without its body, in memory and on the wire."""
@@ -26,17 +29,18 @@ class MessageProducer(Protocol):
     def send_with_callback(
         self, message: Message, callback: Callback, *, queue: MessageQueue | None = None
     ) -> None: ...
+    async def send_encoded(self, batch: EncodedBatch) -> SendResult: ...
     async def queues(self, topic: str) -> list[MessageQueue]: ...
 
 
 class _Portion:
-    """Messages that are sent together; also their callback."""
+    """Messages or a batch that are sent together; also their callback."""
 
-    def __init__(self, sender: TaskSender, rows: Rows, size: int) -> None:
+    def __init__(self, sender: TaskSender, rows: str, count: int, size: int) -> None:
         self._sender = sender
         self._rows = rows
         self._size = size
-        self._unanswered = len(rows.messages)
+        self._unanswered = count
 
     def __call__(self, outcome: SendResult | BaseException) -> None:
         if isinstance(outcome, BaseException) or outcome.status is not SendStatus.SEND_OK:
@@ -67,13 +71,15 @@ class TaskSender:
         self._in_flight = 0
         self._room: asyncio.Event = asyncio.Event()
         self._failure: RaptorMQError | None = None
+        self._sends: set[asyncio.Task[None]] = set()
+        """Pending sends of encoded batches."""
 
     @property
     def in_flight_bytes(self) -> int:
         """Unacknowledged bytes."""
         return self._in_flight
 
-    async def send(self, rows: Rows) -> None:
+    async def send(self, rows: Rows | EncodedPortion) -> None:
         """Pass rows to the producer as soon as the limit permits.
 
         Raises:
@@ -82,14 +88,19 @@ class TaskSender:
             MissingTopic: A topic does not exist.
             TransportError: No name server responded.
         """
+        if isinstance(rows, EncodedPortion):
+            for each in rows.batches:
+                await self._wait_for_room(len(each.batch.body))
+                self._in_flight += len(each.batch.body)
+                task = asyncio.create_task(self._send_encoded(each))
+                self._sends.add(task)
+                task.add_done_callback(self._sends.discard)
+            return
         size = rows.body_bytes + _MESSAGE_OVERHEAD_BYTES * len(rows.messages)
-        while self._failure is None and self._in_flight and self._in_flight + size > self._limit:
-            self._room.clear()
-            await self._room.wait()
-        self._raise_failure()
+        await self._wait_for_room(size)
         queues = await self._queues(rows)
         self._in_flight += size
-        answered = _Portion(self, rows, size)
+        answered = _Portion(self, f"rows {rows.first} to {rows.first + rows.row_count - 1}", rows.row_count, size)
         send = self._producer.send_with_callback
         for index, message in enumerate(rows.messages):
             try:
@@ -98,6 +109,36 @@ class TaskSender:
             except (MessageError, RowError) as error:
                 row = f"row {rows.first + index} of partition {self._partition}"
                 raise RowError(f"{row} cannot be sent: {error}") from error
+
+    async def _wait_for_room(self, size: int) -> None:
+        while self._failure is None and self._in_flight and self._in_flight + size > self._limit:
+            self._room.clear()
+            await self._room.wait()
+        self._raise_failure()
+
+    async def _send_encoded(self, rows: EncodedRows) -> None:
+        """Send one batch; message by message to a broker that does not support batches."""
+        where, size = f"rows {rows.first} to {rows.last}", len(rows.batch.body)
+        outcome: SendResult | BaseException | None
+        try:
+            outcome = await self._producer.send_encoded(rows.batch)
+        except ServerError as error:
+            outcome = error
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                outcome = self._send_messages(rows.batch, _Portion(self, where, len(rows.batch.message_ids), size))
+        except Exception as error:  # noqa: BLE001 - `finish` raises it
+            outcome = error
+        if outcome is not None:
+            _Portion(self, where, 1, size)(outcome)
+
+    def _send_messages(self, batch: EncodedBatch, answered: _Portion) -> RaptorMQError | None:
+        """Send the messages of a batch one by one. Return the error of the first that cannot be sent."""
+        try:
+            for message in batch.messages():
+                self._producer.send_with_callback(message, answered)
+        except RaptorMQError as error:
+            return error
+        return None
 
     async def finish(self) -> None:
         """Wait until all rows are acknowledged.
@@ -110,10 +151,9 @@ class TaskSender:
             await self._room.wait()
         self._raise_failure()
 
-    def note(self, outcome: SendResult | BaseException, rows: Rows) -> None:
+    def note(self, outcome: SendResult | BaseException, rows: str) -> None:
         """Record the first failure, which `send` and `finish` then raise."""
-        last = rows.first + len(rows.messages) - 1
-        where = f"rows {rows.first} to {last} of partition {self._partition}"
+        where = f"{rows} of partition {self._partition}"
         if isinstance(outcome, SendResult):
             if not self._all_acks:
                 return

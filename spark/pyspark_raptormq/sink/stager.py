@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pyspark_raptormq.errors import RowError, SendFailed
+from pyspark_raptormq.sink.encoder import EncodedPortion
 from pyspark_raptormq.sink.rows import Rows
 from pyspark_raptormq.sink.sender import Queues
-from raptormq.client import Message, MessageQueue, StagedCommit
+from raptormq.client import EncodedBatch, Message, MessageQueue, StagedCommit
 from raptormq.errors import MessageError, RaptorMQError, ServerError
 from raptormq.protocol.bodies.staging import Decision, Ranges, offsets_in, to_ranges
 from raptormq.protocol.codes import ResponseCode
@@ -42,11 +43,16 @@ class StagedRows:
     lists: dict[str, Ranges]
 
 
+_List = list[Message] | EncodedBatch
+"""Rows that are staged together."""
+
+
 class Staging(Protocol):
     """Stages lists; `raptormq.client.StagingClient` in production."""
 
     async def queues(self, topic: str) -> list[MessageQueue]: ...
     async def stage(self, messages: list[Message], queue: MessageQueue, query: str, batch: int) -> int: ...
+    async def stage_encoded(self, encoded: EncodedBatch, queue: MessageQueue, query: str, batch: int) -> int: ...
 
 
 Commit = Callable[[str, str, int, Mapping[str, Ranges]], StagedCommit]
@@ -95,7 +101,7 @@ class TaskStager:
         """Set the batch that the rows belong to."""
         self._name = query, batch
 
-    async def send(self, rows: Rows) -> None:
+    async def send(self, rows: Rows | EncodedPortion) -> None:
         """Add rows to lists and stage full lists.
 
         Raises:
@@ -103,6 +109,10 @@ class TaskStager:
             SendFailed: earlier rows could not be staged.
             NoRoute, TransportError: a topic has no queues, or no name server responds.
         """
+        if isinstance(rows, EncodedPortion):
+            for _, each in rows.batches:
+                await self._submit(each, each.topic, None, len(each.body))
+            return
         queues = {
             topic: Queues(topic, await self._staging.queues(topic))
             for topic in ({message.topic for message in rows.messages} if rows.places is not None else ())
@@ -117,7 +127,7 @@ class TaskStager:
             self._lists[target].append(message)
             self._bytes[target] += len(message.body) + _MESSAGE_OVERHEAD_BYTES
             if self._bytes[target] >= self._list_bytes or len(self._lists[target]) >= _MAX_MESSAGES:
-                await self._submit(target)
+                await self._submit_list(target)
 
     async def finish(self) -> StagedRows:
         """Stage the remaining lists and wait for all acknowledgements.
@@ -127,21 +137,22 @@ class TaskStager:
             RowError: a row cannot be sent.
         """
         for target in list(self._lists):
-            await self._submit(target)
+            await self._submit_list(target)
         while self._pending:
             await self._wait_for_one()
         query, batch = self._name
         return StagedRows(query, batch, {broker: to_ranges(offsets) for broker, offsets in self._staged.items()})
 
-    async def _submit(self, target: tuple[str, MessageQueue | None]) -> None:
-        messages, size = self._lists.pop(target), self._bytes.pop(target)
+    async def _submit_list(self, target: tuple[str, MessageQueue | None]) -> None:
+        await self._submit(self._lists.pop(target), *target, self._bytes.pop(target))
+
+    async def _submit(self, rows: _List, topic: str, queue: MessageQueue | None, size: int) -> None:
         while self._pending and self._in_flight + size > self._limit:
             await self._wait_for_one()
-        topic, queue = target
         if queue is None:
             queue = await self._next_queue(topic)
         self._in_flight += size
-        task = asyncio.create_task(self._stage(messages, queue, size, self._last.get(queue)))
+        task = asyncio.create_task(self._stage(rows, queue, size, self._last.get(queue)))
         self._last[queue] = task
         self._pending.add(task)
 
@@ -151,15 +162,16 @@ class TaskStager:
         self._next_index[topic] = index + 1
         return queues[index % len(queues)]
 
-    async def _stage(
-        self, messages: list[Message], queue: MessageQueue, size: int, before: asyncio.Task[None] | None
-    ) -> None:
+    async def _stage(self, rows: _List, queue: MessageQueue, size: int, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
             before.result()
         query, batch = self._name
         try:
-            offset = await self._patience(lambda: self._staging.stage(messages, queue, query, batch))
+            if isinstance(rows, EncodedBatch):
+                offset = await self._patience(lambda: self._staging.stage_encoded(rows, queue, query, batch))
+            else:
+                offset = await self._patience(lambda: self._staging.stage(rows, queue, query, batch))
         except MessageError as error:
             raise RowError(f"a row of partition {self._partition} cannot be sent: {error}") from error
         except RaptorMQError as error:

@@ -8,6 +8,7 @@ rows, `WrittenRows` contains their offsets, and `commit` publishes them.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_raptormq.cluster import Cluster, cluster_of
 from pyspark_raptormq.errors import SchemaError, SendFailed
+from pyspark_raptormq.sink.encoder import RowEncoder
 from pyspark_raptormq.sink.options import SinkOptions, parse_sink_options
 from pyspark_raptormq.sink.rows import RowReader
 from pyspark_raptormq.sink.schema import check_schema
@@ -167,10 +169,11 @@ def write_task(
     partition = context.partitionId() if context is not None else 0
     cluster = cluster_of(options.connection)
     producer_config = options.producer_config()
-    reader = RowReader(options, partition)
+    reader = RowReader(options, partition, RowEncoder(options, cluster.new_ids(), _now_ms))
     if options.exactly_once:
+        staging = cluster.staging(options.producer_group, producer_config)
         stager = TaskStager(
-            cluster.staging(options.producer_group, producer_config),
+            staging,
             cluster.with_retries,
             partition,
             list_bytes=min(options.batch_max_bytes, options.max_message_bytes),
@@ -189,6 +192,10 @@ def write_task(
     written, body_bytes = _write_all(batches, reader, sender, cluster, options)
     cluster.run(sender.finish())
     return WrittenRows(written, body_bytes)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _micro_batch(context: TaskContext | None) -> tuple[str, int]:
@@ -214,10 +221,11 @@ def _write_all(
     written, body_bytes = 0, 0
     for batch in batches:
         for rows in reader.read(batch):
-            _find_topics(cluster, {message.topic for message in rows.messages} - seen, options)
-            seen.update(message.topic for message in rows.messages)
+            topics = rows.topics
+            _find_topics(cluster, topics - seen, options)
+            seen |= topics
             cluster.run(sender.send(rows))
-            written += len(rows.messages)
+            written += rows.row_count
             body_bytes += rows.body_bytes
     return written, body_bytes
 

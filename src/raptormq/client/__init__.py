@@ -77,7 +77,7 @@ from raptormq.client.interceptors import (
     RebalanceContext,
     SendContext,
 )
-from raptormq.client.message import MessageBatch, split_messages
+from raptormq.client.message import EncodedBatch, MessageBatch, split_messages
 from raptormq.client.producer import (
     Callback,
     Producer,
@@ -140,6 +140,7 @@ __all__ = [
     "DeadLetterContext",
     "Delay",
     "Described",
+    "EncodedBatch",
     "EncryptionKeys",
     "EndTransactionContext",
     "EnvironmentKeys",

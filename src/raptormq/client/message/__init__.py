@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from raptormq.client.message.copying import snapshot, values_of
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
+from raptormq.client.message.encoded_batch import EncodedBatch, prepare_encoded
 from raptormq.client.message.encryption import Encryptor, decrypt
 from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
 from raptormq.client.message.send_request import (
@@ -40,6 +41,7 @@ from raptormq.client.message.validation import (
 __all__ = [
     "MAX_KEYS_CHARS",
     "DecodedMessages",
+    "EncodedBatch",
     "Encryptor",
     "MessageBatch",
     "SendRequest",
@@ -62,6 +64,7 @@ __all__ = [
     "message_properties",
     "plain_properties",
     "prepare_batch",
+    "prepare_encoded",
     "prepare_merged",
     "prepare_message",
     "prepare_redelivery",

@@ -24,10 +24,12 @@ from raptormq.client.description import ProducerDescription
 from raptormq.client.interceptors import SendChain, SendContext
 from raptormq.client.lifecycle import Shutdown, Startable, require_loop, running_loop
 from raptormq.client.message import (
+    EncodedBatch,
     SendRequest,
     as_messages,
     check_destination,
     prepare_batch,
+    prepare_encoded,
     prepare_message,
     prepare_redelivery,
     snapshot,
@@ -495,7 +497,24 @@ class Producer(Startable):
         self, messages: Sequence[Message], queue: MessageQueue | None, key: str | None, timeout: float | None
     ) -> SendResult:
         outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
-        wait = self._seconds(timeout)
+        return await self._send_prepared(outgoing, queue, key, self._seconds(timeout))
+
+    async def send_encoded(self, batch: EncodedBatch) -> SendResult:
+        """Send messages that the application has encoded as one request, which is not merged with others. Interceptors
+        and the message trace do not see it. The message id of the result is that of the batch.
+
+        Raises:
+            MessageError: the topic or the tag is not valid, or the batch is larger than `max_message_bytes`.
+            NoRoute, TransportError, ServerError, ClientClosed: as in `send`. Code 3: the broker does not support
+                batches, and `EncodedBatch.messages` must be sent one by one.
+        """
+        self._running()
+        outgoing = prepare_encoded(batch, self._ids, time.time_ns() // 1_000_000, self._config)
+        return await self._send_prepared(outgoing, None, None, self._config.send_timeout)
+
+    async def _send_prepared(
+        self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, wait: float
+    ) -> SendResult:
         room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
         if room.is_full(self._config, size):
             self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raptormq.client.cluster import InstanceClient, call_broker, fetch_cluster, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig
-from raptormq.client.message import prepare_batch
+from raptormq.client.message import EncodedBatch, SendRequest, prepare_batch, prepare_encoded
 from raptormq.errors import NoRoute, ServerError
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Decision, Ranges, decode_decision, encode_decision
@@ -75,8 +75,16 @@ class StagingClient(InstanceClient):
             ServerError: the broker refuses the list, or its flush or replication timed out (10, 11, 12).
             NoRoute, TransportError, ClientClosed: as in `Producer.send`.
         """
+        ids = self._started_instance().unique_ids
+        return await self._stage(prepare_batch(messages, ids, _now_ms(), self._config), queue, query, batch)
+
+    async def stage_encoded(self, encoded: EncodedBatch, queue: MessageQueue, query: str, batch: int) -> int:
+        """Stage messages that the application has encoded; arguments and errors are those of `stage`."""
+        ids = self._started_instance().unique_ids
+        return await self._stage(prepare_encoded(encoded, ids, _now_ms(), self._config), queue, query, batch)
+
+    async def _stage(self, outgoing: SendRequest, queue: MessageQueue, query: str, batch: int) -> int:
         instance = self._started_instance()
-        encoded = prepare_batch(messages, instance.unique_ids, time.time_ns() // 1_000_000, self._config)
         fields = {
             "a": self._group,
             "b": queue.topic,
@@ -84,16 +92,16 @@ class StagingClient(InstanceClient):
             "d": str(self._config.default_topic_queues),
             "e": str(queue.queue_id),
             "f": "0",
-            "g": str(encoded.born_ms),
+            "g": str(outgoing.born_ms),
             "h": "0",
-            "i": encoded.properties,
+            "i": outgoing.properties,
             "m": "true",
             "query": query,
             "batch": str(batch),
         }
 
         async def call(address: str) -> int:
-            command = RemotingCommand(RequestCode.STAGE_BATCH, dict(fields), encoded.body)
+            command = RemotingCommand(RequestCode.STAGE_BATCH, dict(fields), outgoing.body)
             answer = await instance.pool.request(address, command, instance.config.request_timeout)
             found = decode_header(StageBatchResponseHeader, require_success(answer, address).ext_fields)
             return found.staged_offset
@@ -129,3 +137,7 @@ class StagingClient(InstanceClient):
             raise NoRoute(f"broker {broker} has no master now")
         command = RemotingCommand(RequestCode.COMMIT_STAGED, {"query": query, "batch": str(batch)}, body)
         return await instance.pool.request(address, command, instance.config.request_timeout), address
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,57 @@
+"""`EncodedBatch`: a batch that a connector has encoded itself, column by column, without an object per message.
+
+See also: `producer.producer` and `producer.staging` send it. Source: `raptormq.protocol.batch` for the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raptormq.client.config import ProducerConfig
+from raptormq.client.message.send_request import SendRequest, body_too_large, check_sendable, prepare_merged
+from raptormq.protocol import properties as names
+from raptormq.protocol.batch import decode_batch
+from raptormq.protocol.message import Message
+from raptormq.protocol.message_id import UniqueIdFactory
+from raptormq.protocol.properties import decode_properties
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Messages of one topic that wait for the flush and have no flag, no delay and no priority."""
+
+    topic: str
+    body: bytes
+    """The records. The properties of each contain its unique id and `WAIT=true`."""
+    message_ids: Sequence[str]
+    """The unique ids in the order of the records."""
+    tags: str | None = None
+    """The tag that every message has."""
+    keys: Sequence[str] = ()
+    """The distinct keys of all messages, at most `MAX_KEYS_CHARS` characters with separators."""
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages, which keep their unique ids.
+
+        Raises:
+            RecordError: the body is not a batch.
+        """
+        for _, body, text in decode_batch(self.body):
+            found = decode_properties(text.decode())
+            tags, keys = found.pop(names.TAGS, None), found.pop(names.KEYS, "")
+            del found[names.WAIT]
+            yield Message(self.topic, body, tags, tuple(keys.split(names.KEY_SEPARATOR)) if keys else (), found)
+
+
+def prepare_encoded(batch: EncodedBatch, ids: UniqueIdFactory, now_ms: int, config: ProducerConfig) -> SendRequest:
+    """Prepare an encoded batch as one request. The records are not checked.
+
+    Raises:
+        MessageError: the topic or the tag is not valid, or the batch is larger than `max_message_bytes`.
+    """
+    check_sendable(batch.topic)
+    if len(batch.body) > config.max_message_bytes:
+        raise body_too_large(len(batch.body), config)
+    batch_id = ids.next_id(now_ms)
+    return prepare_merged(batch.topic, batch.body, batch.message_ids, 0, batch.tags, batch.keys, True, batch_id, now_ms)

@@ -1,0 +1,67 @@
+"""Batches that a connector has encoded: sent as they are, with the properties that brokers need."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptormq.client import ClientConfig, EncodedBatch, Message, Producer, ProducerConfig
+from raptormq.errors import MessageError, ServerError
+from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.properties import decode_properties
+from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
+
+BATCH = RequestCode.SEND_BATCH_MESSAGE
+BODY = encode_batch(
+    [
+        (0, b"a", b"KEYS\x01k l\x02TAGS\x01x\x02WAIT\x01true\x02UNIQ_KEY\x01id1\x02"),
+        (0, b"b", b"TAGS\x01x\x02WAIT\x01true\x02UNIQ_KEY\x01id2\x02"),
+    ]
+)
+ENCODED = EncodedBatch("t", BODY, ["id1", "id2"], "x", ["k", "l"])
+
+
+def test_the_messages_are_found_again() -> None:
+    assert list(ENCODED.messages()) == [
+        Message("t", b"a", "x", ("k", "l"), {"UNIQ_KEY": "id1"}),
+        Message("t", b"b", "x", (), {"UNIQ_KEY": "id2"}),
+    ]
+
+
+async def test_an_encoded_batch_is_sent_as_it_is() -> None:
+    async with ScriptedPeer() as peer, Producer("g", client_config=ClientConfig(peer.address)) as producer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(BATCH, stored(17))
+        result = await producer.send_encoded(ENCODED)
+        [request] = peer.received[BATCH]
+    assert result.queue_offset == 17
+    assert request.body == BODY
+    properties = decode_properties(request.ext_fields["i"])
+    assert properties.pop("UNIQ_KEY") == result.message_id
+    assert properties == {"TAGS": "x", "KEYS": "k l", "WAIT": "true"}
+
+
+async def test_a_broker_that_does_not_know_batches_is_reported() -> None:
+    async with ScriptedPeer() as peer, Producer("g", client_config=ClientConfig(peer.address)) as producer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(BATCH, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        with pytest.raises(ServerError) as caught:
+            await producer.send_encoded(ENCODED)
+    assert caught.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (EncodedBatch("no topic", BODY, ["id1", "id2"]), "no topic"),
+        (EncodedBatch("t", BODY, ["id1", "id2"], "a||b"), "several tags"),
+        (EncodedBatch("t", bytes(101), ["id1"]), "101 bytes is larger than 100"),
+    ],
+)
+async def test_an_invalid_batch_is_not_sent(batch: EncodedBatch, reason: str) -> None:
+    config = ProducerConfig(max_message_bytes=100) if len(batch.body) == 101 else ProducerConfig()
+    async with ScriptedPeer() as peer:
+        async with Producer("g", config=config, client_config=ClientConfig(peer.address)) as producer:
+            with pytest.raises(MessageError, match=reason):
+                await producer.send_encoded(batch)
+        assert not peer.received[BATCH]
