@@ -110,7 +110,7 @@ class RecordDecoder:
         columns = {name: self._column(records, name) for name in self._columns if name != "value"}
         wanted_tags = None if self._tags is None else pc.is_in(records.properties.values(properties.TAGS), self._tags)
         for first, last, plain in chunks:
-            bodies = plain if plain is not None else records.bodies() if "value" in self._columns else None
+            bodies = plain if plain is not None else index.bodies() if "value" in self._columns else None
             arrays = [bodies if name == "value" else columns[name][first:last] for name in self._columns]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             chosen = None if wanted_tags is None else wanted_tags[first:last]
@@ -123,7 +123,7 @@ class RecordDecoder:
 
     def _column(self, records: _Records, name: str) -> pa.Array:
         if name == "properties":
-            return records.properties.map() if self._properties_as is PropertiesAs.MAP else records.raw_properties
+            return records.properties.map() if self._properties_as is PropertiesAs.MAP else records.index.raw_properties
         return _COLUMNS[name](records)
 
 
@@ -133,21 +133,14 @@ class _Records:
     def __init__(self, index: RecordIndex, queue: MessageQueue) -> None:
         self.index = index
         self.queue = queue
-        self._raw_properties: pa.Array | None = None
         self._properties: PropertyTable | None = None
         self._keys: pa.Array | None = None
         self._several_keys: bool | None = None
 
     @property
-    def raw_properties(self) -> pa.Array:
-        if self._raw_properties is None:
-            self._raw_properties = _slices(self.index.data, self.index.properties_at, self.index.properties_end)
-        return self._raw_properties
-
-    @property
     def properties(self) -> PropertyTable:
         if self._properties is None:
-            self._properties = property_table(self.raw_properties)
+            self._properties = property_table(self.index.raw_properties)
         return self._properties
 
     @property
@@ -164,27 +157,8 @@ class _Records:
             self._several_keys = bool(pc.any(pc.match_substring(self.keys, properties.KEY_SEPARATOR)).as_py())
         return self._several_keys
 
-    def bodies(self) -> pa.Array:
-        """The bodies; valid only if none is compressed."""
-        return _slices(self.index.data, self.index.body_at, self.index.body_end)
-
     def constant(self, value: str | int, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), len(self.index))
-
-
-def _slices(data: bytes, starts: Longs, ends: Longs) -> pa.Array:
-    """Return data[start:end] of every record as a binary column."""
-    rows = len(starts)
-    places = np.arange(0, 2 * rows, 2)
-    if np.any(starts[1:] < starts[:-1]):  # decompressed batches are at the end, but Arrow requires ascending bounds
-        order = np.argsort(starts, kind="stable")
-        starts, ends = starts[order], ends[order]
-        places[order] = places.copy()
-    bounds = np.empty(2 * rows, np.int32)
-    bounds[0::2] = starts
-    bounds[1::2] = ends
-    slices_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return slices_and_gaps.take(pa.array(places))
 
 
 def _plain_bodies(index: RecordIndex, damage: Damage) -> Iterator[tuple[int, int, pa.Array]]:

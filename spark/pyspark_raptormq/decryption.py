@@ -63,7 +63,7 @@ class Decryption:
         return (part for part, _ in self._parts(index, done))
 
     def _parts(self, index: RecordIndex, done: Collection[int]) -> Iterator[tuple[RecordIndex, frozenset[int]]]:
-        if _ENCRYPTED not in index.data:
+        if not index.may_have_property(_ENCRYPTED):
             yield index, frozenset()
             return
         plain: dict[int, bytes] = {}

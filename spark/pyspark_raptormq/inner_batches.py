@@ -11,14 +11,13 @@ Uses `record_index`; used by `decode`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pyspark_raptormq.damage import Damage
 from pyspark_raptormq.record_index import Longs, RecordIndex, bounds_by_size, read_numbers
@@ -33,7 +32,6 @@ _PLAIN_BYTES = 32 * 1024 * 1024
 """Size of decompressed batches at which a part of the index ends. Compressed batches may expand a thousandfold."""
 _OF_THE_BATCH = INNER_BATCH | int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
 _COMPRESSED = int(SysFlag.COMPRESSED)
-_INT = struct.Struct(">i")
 _CRC_AT, _BODY_AT = 8, 20
 _NESTED = f"{INNER_NUM}{NAME_SEPARATOR}".encode()
 
@@ -122,8 +120,6 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
             end = start + len(plain[row]) if row in plain else int(index.body_end[row])
             bounds = bounds_by_size(data, start, end, OVERHEAD_BYTES, "a batch", "a message")
             _check_count(index, row, len(bounds) - 1)
-            if data.find(_NESTED, start, end) >= 0:
-                _refuse_nested(data, bounds)
             counts[place] = len(bounds) - 1
             starts += bounds[:-1]
             ends += bounds[1:]
@@ -136,7 +132,10 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
     places = numbers + 1  # distance from the start of the batch, if the batch is longer than that
     messages.physical_offset[:] += np.where(inner & (places < messages.size), places, 0)
     messages.sys_flag[inner] &= ~_OF_THE_BATCH
-    return RecordIndex(**{**vars(messages), "data": data})
+    messages = replace(messages, data=data)
+    if messages.may_have_property(_NESTED):
+        _refuse_nested(messages, inner)
+    return messages
 
 
 def _fill_in(messages: RecordIndex, data: bytes, inner: npt.NDArray[np.bool_], starts: Longs, ends: Longs) -> None:
@@ -168,10 +167,8 @@ def _check_count(index: RecordIndex, row: int, count: int) -> None:
         raise RecordError(f"the batch at queue offset {offset} has {count} messages, not the number in its properties")
 
 
-def _refuse_nested(data: bytes, bounds: list[int]) -> None:
-    """Raise `RecordError` if a message of a batch is itself a batch, like `unwrap` of the protocol module."""
-    for start, end in pairwise(bounds):
-        (body_length,) = _INT.unpack_from(data, start + _BODY_AT - 4)
-        properties = data[start + _BODY_AT + body_length + 2 : end].decode("utf-8", "replace")
-        if find_property(properties, INNER_NUM) is not None:
+def _refuse_nested(messages: RecordIndex, inner: npt.NDArray[np.bool_]) -> None:
+    """Raise `RecordError` if one of the rows `inner` is itself a batch, like `unwrap` of the protocol module."""
+    for properties in messages.raw_properties.filter(pa.array(inner)).to_pylist():
+        if find_property(properties.decode("utf-8", "replace"), INNER_NUM) is not None:
             raise RecordError("an inner batch contains another one")

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from isal.isal_zlib import crc32
 
 from raptormq.errors import RecordError
@@ -72,6 +74,44 @@ class RecordIndex:
         fields = {name: getattr(self, name)[chosen] for name in self.__dataclass_fields__ if name != "data"}
         return RecordIndex(data=self.data, **fields)
 
+    @cached_property
+    def raw_properties(self) -> pa.Array:
+        """The stored properties of each record, as a binary column."""
+        return self._slices(self.properties_at, self.properties_end)
+
+    def bodies(self) -> pa.Array:
+        """Return the stored bodies as a binary column."""
+        return self._slices(self.body_at, self.body_end)
+
+    def may_have_property(self, name: bytes) -> bool:
+        """Return whether a record may have this property; `name` ends with its separator.
+
+        Only properties are searched, because a search in bodies takes as long as building all other columns.
+        """
+        text = self.raw_properties.buffers()[2]
+        return text is not None and name in text.to_pybytes()
+
+    def _slices(self, starts: Longs, ends: Longs) -> pa.Array:
+        """Return data[start:end] of every record as a binary column.
+
+        Arrow takes every second item of an array of alternating slices and gaps, so each byte is copied once.
+        """
+        rows = len(starts)
+        if not rows:
+            return pa.array([], pa.binary())
+        places = np.arange(0, 2 * rows, 2)
+        if np.any(starts[1:] < starts[:-1]):  # decompressed batches are at the end, but Arrow requires ascending bounds
+            order = np.argsort(starts, kind="stable")
+            starts, ends = starts[order], ends[order]
+            places[order] = places.copy()
+        bounds = np.empty(2 * rows, np.int32)
+        bounds[0::2] = starts
+        bounds[1::2] = ends
+        slices_and_gaps = pa.Array.from_buffers(
+            pa.binary(), 2 * rows - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
+        )
+        return slices_and_gaps.take(pa.array(places))
+
     def damaged_bodies(self) -> Longs:
         """Return the rows whose body does not match its checksum."""
         view = memoryview(self.data)
@@ -105,7 +145,7 @@ def index_records(data: bytes) -> RecordIndex:
     topic_bytes = np.where(v2, read_numbers(data, ">u2", body_end, ends), read_numbers(data, "u1", body_end, ends))
     properties_at = body_end + width + topic_bytes + 2
     properties_end = properties_at + read_numbers(data, ">i2", properties_at - 2, ends)
-    if np.any(body_end < body_at) or np.any(properties_end != ends):
+    if np.any(body_end < body_at) or np.any(properties_at > ends) or np.any(properties_end != ends):
         raise RecordError("a record has inconsistent lengths of body, topic and properties")
     return RecordIndex(
         data=data,

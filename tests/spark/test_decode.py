@@ -235,6 +235,15 @@ def test_garbage_is_refused(garbage: bytes) -> None:
             rows(RecordDecoder(QUEUE, DEFAULT_COLUMNS), garbage)
 
 
+def test_properties_that_begin_behind_their_record_are_refused() -> None:
+    record = bytearray(encode_record(message(0, b"body")))
+    topic_bytes_at = record.index(QUEUE.topic.encode()) - 1
+    record[topic_bytes_at] += 1  # the length of the properties is then read from the last byte on
+    record[-2:] = b"\xff\xff"
+    with pytest.raises(RecordError, match="inconsistent lengths"):
+        rows(RecordDecoder(QUEUE, ("properties",), PropertiesAs.RAW), bytes(record))
+
+
 def test_a_size_of_zero_does_not_hang() -> None:
     with pytest.raises(RecordError, match="invalid size of 0 bytes"):
         rows(RecordDecoder(QUEUE, DEFAULT_COLUMNS), bytes(200))
