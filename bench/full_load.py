@@ -1,7 +1,7 @@
 """A Dledger group of three members at full load for many minutes, with retention and one loss of the leader.
 
-After the first half of the time the leader is killed. It starts again 20 s later and fetches what it lacks, while the
-load goes on. No other election may happen.
+After the first half of the time the leader is killed. It starts again 20 s later (10 s in a run of one minute) and
+fetches what it lacks, while the load goes on. No other election may happen.
 
 The broker limits a log by age and by the use of the volume, not by its own size, and ages are at least an hour.
 Therefore the run sets back the modification times of the oldest segments of a log beyond the limit by two days. The
@@ -46,6 +46,8 @@ cleanResourceInterval=1000
 """
 _AGED_S = 48 * 3600
 _DOWN_S = 20.0
+_SHARE_DOWN = 1 / 6
+"""Most of the whole time that the ex-leader is down, so that a short run leaves time to catch up."""
 _DISK_PER_LIMIT = 5
 """Free disk space as a multiple of the limit of one log: three logs, their queues and indexes, and a reserve."""
 _SEGMENTS_ABOVE = 3
@@ -213,7 +215,8 @@ async def full_load(plan: Plan) -> list[Figure]:
         await asyncio.sleep(seconds / 2)
         terms.see(await _term(group, admin))
         quiet_gap = watch.gaps.take()
-        caught_up = await _lose(leader, group, admin, terms, loading)
+        down = min(_DOWN_S, seconds * _SHARE_DOWN)
+        caught_up = await _lose(leader, down, group, admin, terms, loading)
         lost_gap = watch.gaps.take()
         await loading
         rate = load.stored / (time.perf_counter() - begin)
@@ -229,19 +232,24 @@ async def full_load(plan: Plan) -> list[Figure]:
     )
     if load.error is not None:
         errors.print(f"{load.failed:,} messages failed, the first with {load.error}", highlight=False)
-    rest = seconds / 2 - _DOWN_S
     return [
         Figure("elections that the loss of the leader does not explain", terms.unwanted, "elections", 1),
         Figure("messages that failed", load.failed, "messages", 1),
-        Figure(f"messages per second in {plan.minutes:g} minutes", rate, "msg/s", plan.fixed_rate, at_least=True),
+        Figure(f"messages per second, {plan.minutes:g} min", rate, "msg/s", plan.fixed_rate, at_least=True),
         Figure("longest gap of acknowledgements before and after the loss of the leader", quiet_gap, "s", _GAP_S),
         Figure("longest gap around the loss of the leader, and until it has caught up", lost_gap, "s", _GAP_S),
-        Figure("an ex-leader fetches over what is sent", caught_up.fetched / caught_up.sent, "times", 1, at_least=True),
+        Figure(
+            "an ex-leader fetches over what is sent",
+            caught_up.fetched / max(1, caught_up.sent),
+            "times",
+            1,
+            at_least=True,
+        ),
         Figure(
             "an ex-leader votes and has caught up, after its start",
             caught_up.seconds if caught_up.is_done else math.inf,
             "s",
-            rest,
+            seconds / 2 - down,
         ),
         Figure(
             f"largest commit log, limited to {plan.log_limit_bytes / 1e9:g} GB",
@@ -253,16 +261,16 @@ async def full_load(plan: Plan) -> list[Figure]:
 
 
 async def _lose(
-    leader: str, group: DledgerProcesses, admin: AdminClient, terms: Terms, loading: asyncio.Task[None]
+    leader: str, down: float, group: DledgerProcesses, admin: AdminClient, terms: Terms, loading: asyncio.Task[None]
 ) -> CatchUp:
-    """Kill the leader, start it again 20 s later, and wait until it has caught up or `loading` has ended."""
+    """Kill the leader, start it again after `down` seconds, and wait until it has caught up or `loading` has ended."""
     lost = group.address(leader)
     end = await _offset(admin, lost, "commitLogMaxOffset")
     group.kill(leader)
     killed = time.perf_counter()
     successor = await group.leads(admin, other_than=leader)
     terms.expect(await _term(group, admin))
-    await asyncio.sleep(killed + _DOWN_S - time.perf_counter())
+    await asyncio.sleep(killed + down - time.perf_counter())
     leads = group.address(successor)
     sent_before = await _offset(admin, leads, "commitLogMaxOffset")
     started = time.perf_counter()
