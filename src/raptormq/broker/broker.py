@@ -261,8 +261,6 @@ class Broker:
             await self._server.stop()
         await assembly.router.stop()
         await assembly.scrubber.stop()
-        if assembly.copies is not None:
-            await assembly.copies.close()
         await assembly.stop_services()
         if assembly.replication is not None:
             await assembly.replication.stop()

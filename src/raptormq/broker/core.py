@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 PROPAGATION_TIMEOUT_S = 2.0
 """Maximum time that a change waits for the name servers. Clients time out after 3 s."""
+_HA_PORT_STEP = 1
 
 
 class TableChangeBarrier:
@@ -76,6 +77,11 @@ def own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | No
     """Return what the broker signs its own requests with, or None."""
     path = config.security.own_credentials_path
     return MountedUser(Path(path)).credentials if path else config.security.own_credentials
+
+
+def ha_port(config: BrokerConfig, address: str) -> int:
+    """Return the port for slaves of the broker at ``address``."""
+    return config.ha.listen_port or int(address.rpartition(":")[2]) + _HA_PORT_STEP
 
 
 class Core:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raptormq.broker.config import BrokerConfig
-from raptormq.broker.ha import HaStatus
 from raptormq.broker.metrics import BrokerMetrics, Counters, Gauges, GroupLags, LagCollector, lag_gauges, store_gauges
 from raptormq.broker.roles import unreplicated
 from raptormq.broker.wiring import Assembly
@@ -21,6 +20,7 @@ from raptormq.transport.http import Page
 from raptormq.transport.server import Server
 
 if TYPE_CHECKING:
+    from raptormq.broker.ha import HaStatus
     from raptormq.broker.replication import Replication
 
 
@@ -30,7 +30,6 @@ class Pages:
     def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
         self._identity = config.identity
         self._store = store
-        self._is_sync = bool(config.ha.needed_slaves)
         self._address = ""
         self._status: Replication | HaStatus | None = None
         self._parts: tuple[Assembly, Server] | None = None
@@ -40,10 +39,7 @@ class Pages:
     def serving(self, assembly: Assembly, server: Server, address: str) -> None:
         """Enable the metrics of all components. ``address`` is the registered address of the broker."""
         self._address = address
-        self._status = assembly.replication
-        if assembly.ha is not None:
-            name, is_sync = self._identity.broker_name, self._is_sync
-            self._status = HaStatus(assembly.ha, name, self._store, address, is_sync=is_sync)
+        self._status = assembly.replication if assembly.ha is None else assembly.ha.status
         self._parts = assembly, server
         self._lags = LagCollector(self._store, assembly.topics)
         self._metrics = self._metrics_of(assembly.rates.counters)
@@ -172,7 +168,7 @@ class Pages:
             | store_gauges(self._store.stats())
             | assembly.scrubber.gauges()
             | ({} if assembly.replication is None else assembly.replication.gauges())
-            | ({} if assembly.ha is None else assembly.ha.gauges())
+            | ({} if assembly.ha is None else assembly.ha.role.gauges())
         )
 
 

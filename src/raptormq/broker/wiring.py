@@ -10,23 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from raptormq.broker.clients import QueueLocks
 from raptormq.broker.config import BrokerConfig, apply_retention
 from raptormq.broker.cooperative import steady_ms, steady_time_of_day
-from raptormq.broker.core import Core, own_credentials
+from raptormq.broker.core import Core, ha_port, own_credentials
 from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.ha import (
-    HaMaster,
-    HaSlave,
-    HaStatus,
-    HistoryGuard,
-    LogCopies,
-    MasterClient,
-    PromotionRecord,
-    ReadAdvice,
-    SlaveAcknowledgements,
-    SyncedTables,
-    TableSync,
-    master_only,
-)
 from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
 from raptormq.broker.handlers.cleanup import CleanupHandlers
 from raptormq.broker.handlers.clients import ClientHandlers
@@ -56,7 +42,7 @@ from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.metrics import Rates, Statistics
-from raptormq.broker.pull import PullAnswers, PullService
+from raptormq.broker.pull import PullAnswers, PullService, ReadAdvice
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import ReputService
 from raptormq.broker.roles import LeaderWork
@@ -86,16 +72,15 @@ from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.store import MessageStore
 from raptormq.transport.limits import ConnectionLimits
-from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 
 if TYPE_CHECKING:
     from raptormq.broker.group_wiring import OpenedMember
+    from raptormq.broker.ha import SlaveAcknowledgements
+    from raptormq.broker.ha_wiring import HaParts
     from raptormq.broker.replication import Replication
 
 logger = get_logger(__name__)
-
-_HA_PORT_STEP = 1
 
 
 class Handlers(Protocol):
@@ -127,12 +112,10 @@ class Assembly:
     deliveries: DeliveryCheckpointer
     services: tuple[BackgroundService, ...]
     scrubber: Scrubber
-    copies: LogCopies | None
-    """The other copies of the log of a master or slave, from which damage is repaired."""
     replication: Replication | None
     """Replication of the broker, or None if it is not a member of a group."""
-    ha: HaMaster | HaSlave | None
-    """Role of the broker as a master with slaves or as a slave, or None."""
+    ha: HaParts | None
+    """The parts of a master with slaves or of a slave, otherwise None."""
 
     def expire_locks(self) -> None:
         """Remove expired queue locks."""
@@ -165,24 +148,20 @@ class Assembly:
 
     async def check_history(self) -> None:
         """Check whether this master may serve, with the other brokers of this name."""
-        if (guard := self._history) is not None:
+        if self.ha is not None and (guard := self.ha.history) is not None:
             await guard.check()
 
     def start_registration(self) -> None:
         """Register with the name servers when this broker may serve."""
-        if (guard := self._history) is None:
-            self.registrar.start()
-        else:
+        if self.ha is not None and (guard := self.ha.history) is not None:
             guard.begin(self.registrar.start, self.registrar.unregister)
+        else:
+            self.registrar.start()
 
     @property
     def refusal(self) -> str:
         """Reason why this broker, a master, does not serve clients; empty while it does."""
-        return self.ha.refusal if isinstance(self.ha, HaMaster) else ""
-
-    @property
-    def _history(self) -> HistoryGuard | None:
-        return self.ha.history if isinstance(self.ha, HaMaster) else None
+        return "" if self.ha is None else self.ha.refusal
 
     async def start_ha(self) -> None:
         """Serve slaves, or follow the master.
@@ -190,10 +169,8 @@ class Assembly:
         Raises:
             ConfigError: the port for slaves is in use.
         """
-        if isinstance(self.ha, HaSlave):
+        if self.ha is not None:
             await self.ha.start(self.leader_work())
-        elif self.ha is not None:
-            await self.ha.start()
 
     async def save_tables(self) -> None:
         """Save pending changes. Errors are logged, because no request reports them."""
@@ -234,12 +211,8 @@ def assemble(
     if replication is not None:
         pulls.attach_group(replication.member.reads.passed)
     modes = _request_modes(core, filesystem)
-    if config.ha.is_slave:
-        ha: HaMaster | HaSlave | None = _slave(core, router, registrar, modes, filesystem)
-    else:
-        ha = _master(core, router, registrar, acknowledgements, filesystem)
-    copies = None if ha is None or not config.identity.name_servers else _copies(core, registrar)
-    other_copies = replication or copies
+    ha = _ha(core, router, registrar, modes, acknowledgements, filesystem)
+    other_copies = replication or (None if ha is None else ha.copies)
     scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
     areas: list[Handlers] = [
@@ -252,7 +225,7 @@ def assemble(
         _assignments(core, registrar, modes),
         *_consuming(core, replication),
         *_administration(core, pulls, scrubber, replication, ha),
-        PromotionHandlers(ha if isinstance(ha, HaSlave) else None, core.running_config),
+        PromotionHandlers(None if ha is None else ha.slave, core.running_config),
     ]
     for handlers in areas:
         handlers.register(router)
@@ -263,7 +236,7 @@ def assemble(
     return Assembly(
         router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
         registrar, core.locks, core.timers, core.transactions, core.staging, core.deliveries, _services(core),
-        scrubber, copies, replication, ha,
+        scrubber, replication, ha,
     )  # fmt: skip
 
 
@@ -274,78 +247,29 @@ def _replication(core: Core, router: Router, registrar: Registrar, member: Opene
 
 
 def _acknowledgements(core: Core) -> SlaveAcknowledgements | None:
-    """Return the acknowledgements that a SYNC_MASTER waits for."""
-    ha, store = core.config.ha, core.store
-    if not ha.needed_slaves:
+    if not core.config.ha.needed_slaves:
         return None
-    return SlaveAcknowledgements(ha.needed_slaves, ha.max_gap_bytes, lambda: store.end_offset)
+    from raptormq.broker.ha_wiring import create_acknowledgements  # other brokers start faster without it
+
+    return create_acknowledgements(core)
 
 
-def _master(
+def _ha(
     core: Core,
     router: Router,
     registrar: Registrar,
+    modes: RequestModes,
     acknowledgements: SlaveAcknowledgements | None,
     filesystem: FileSystem | None,
-) -> HaMaster | None:
-    """Return the HA port of a master that serves slaves."""
+) -> HaParts | None:
     config = core.config
-    if not config.serves_slaves:
+    if not config.ha.is_slave and not config.serves_slaves:
         return None
-    master = _ha_master(core, acknowledgements)
-    if config.identity.name_servers and not config.ha.may_start_behind:
-        master.history = HistoryGuard(
-            registrar.look_up_members, _client_of_copies(core), core.store, _promotion_record(config, filesystem),
-            config.identity.broker_name, core.address,
-        )  # fmt: skip
-        router.add_guard(master.history.refusal)
-    return master
+    from raptormq.broker.ha_wiring import create_master, create_slave  # other brokers start faster without it
 
-
-def _promotion_record(config: BrokerConfig, filesystem: FileSystem | None) -> PromotionRecord:
-    return PromotionRecord(Path(config.storage.root_dir) / "config", filesystem)
-
-
-def _copies(core: Core, registrar: Registrar) -> LogCopies:
-    return LogCopies(core.store, registrar.look_up_members, _client_of_copies(core), core.address)
-
-
-def _client_of_copies(core: Core) -> MasterClient:
-    """Return a client that sends requests to other brokers of this name."""
-    limits = ConnectionLimits(credentials=own_credentials(core.config))
-    return MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
-
-
-def _ha_master(core: Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
-    config = core.config
-    port = ha_port(config, core.address)
-    bind, needed = config.network.bind_address, config.needs_ha_port
-    master = HaMaster(config.ha, bind, port, core.store, acknowledgements, is_needed=needed)
-    core.reput.listen_runs(master.wake)
-    return master
-
-
-def _slave(
-    core: Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
-) -> HaSlave:
-    """Return the broker as a slave. Requests that only a master handles are refused."""
-    config, tables = core.config, core.tables
-    limits = ConnectionLimits(credentials=own_credentials(config))
-    client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
-    registrar.on_master = client.found
-    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, modes.replace)
-    sync = TableSync(synced, core.store, client)
-    slave = HaSlave(
-        config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,
-        _ha_master(core, None), _promotion_record(config, filesystem),
-    )  # fmt: skip
-    router.add_guard(master_only(slave.not_master))
-    return slave
-
-
-def ha_port(config: BrokerConfig, address: str) -> int:
-    """Return the port for slaves of the broker at ``address``."""
-    return config.ha.listen_port or int(address.rpartition(":")[2]) + _HA_PORT_STEP
+    if config.ha.is_slave:
+        return create_slave(core, router, registrar, modes, filesystem)
+    return create_master(core, router, registrar, acknowledgements, filesystem)
 
 
 def _settings_changed(core: Core, registrar: Registrar, changed: set[str]) -> None:
@@ -457,13 +381,13 @@ def _administration(
     pulls: PullService,
     scrubber: Scrubber,
     replication: Replication | None,
-    ha: HaMaster | HaSlave | None,
+    ha: HaParts | None,
 ) -> tuple[Handlers, ...]:
     """Return the handlers of administration requests. At most one of ``replication`` and ``ha`` is given."""
     core.topics.listen(lambda topic: _set_queue_type(core, topic))
     config = core.config
     security = core.tables.security
-    copies = replication or ha
+    copies = replication or (None if ha is None else ha.role)
     facts = None if copies is None else copies.facts
     return (
         UserHandlers(security, core.gate, core.barrier.confirmed),
@@ -482,19 +406,17 @@ def _administration(
         ConversionHandlers(core.store, core.topics, core.conversions),
         ControllerHandlers(config, core.store, core.address, replication),
         ReplicationHandlers(
-            config.identity.broker_name, core.address, core.store, replication, scrubber, _ha_status(core, ha)
+            config.identity.broker_name,
+            core.address,
+            core.store,
+            replication,
+            scrubber,
+            None if ha is None else ha.status,
         ),
         SlaveTableHandlers(
             core.store, core.tables.delays, core.timers, _slave_addresses(core), serves_log=replication is None
         ),
     )
-
-
-def _ha_status(core: Core, ha: HaMaster | HaSlave | None) -> HaStatus | None:
-    if ha is None:
-        return None
-    is_sync = bool(core.config.ha.needed_slaves)
-    return HaStatus(ha, core.config.identity.broker_name, core.store, core.address, is_sync=is_sync)
 
 
 def _slave_addresses(core: Core) -> tuple[str, str | None]:

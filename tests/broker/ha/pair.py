@@ -94,14 +94,16 @@ async def become(condition: Callable[[], bool]) -> None:
 
 def master_of(broker: Broker) -> HaMaster:
     ha = assembly_of(broker).ha
-    assert isinstance(ha, HaMaster)
-    return ha
+    assert ha is not None
+    assert isinstance(ha.role, HaMaster)
+    return ha.role
 
 
 def slave_of(broker: Broker) -> HaSlave:
     ha = assembly_of(broker).ha
-    assert isinstance(ha, HaSlave)
-    return ha
+    assert ha is not None
+    assert ha.slave is not None
+    return ha.slave
 
 
 def end_of(broker: Broker) -> int:

@@ -1,6 +1,4 @@
-"""Tables of a slave that differ from copies: topics that first occur in the log, progress that takes effect later,
-advice.
-"""
+"""Tables of a slave that differ from copies: topics that first occur in the log, progress that takes effect later."""
 
 from __future__ import annotations
 
@@ -8,14 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from raptormq.broker.config import HaSettings
-from raptormq.broker.ha import ReadAdvice
-from raptormq.broker.tables import GroupConfig, GroupTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from raptormq.protocol.record import StoredMessage, encode_record
-from raptormq.storage.read import GetResult, GetStatus
 from tests.broker.ha.pair import become, end_of, pair, read, slave_of
 from tests.broker.harness import assembly_of, connected
 
@@ -87,21 +78,3 @@ async def test_closed_segments_may_be_copied_first(tmp_path: Path, free_ports: P
             await become(lambda: end_of(slave) == end_of(master))
             async with connected(slave) as other:
                 assert await read(other, "t", 25) == await read(peer, "t", 25)
-
-
-@pytest.mark.parametrize(
-    ("behind", "settings", "wanted"),
-    [
-        (1_000, {"slave_read": True}, 0),
-        (4_001, {"slave_read": True}, 3),
-        (4_001, {"slave_read": True, "memory_percent": 50}, 0),
-        (4_001, {"slave_read": False}, 0),
-    ],
-)
-def test_who_is_far_behind_is_sent_to_a_slave(behind: int, settings: dict[str, bool | int], wanted: int) -> None:
-    groups = GroupTable(None, lambda: 0)
-    groups.put(GroupConfig.from_dict({"groupName": "g", "whichBrokerWhenConsumeSlowly": 3}))
-    advice = ReadAdvice(HaSettings(**settings), groups, lambda: 10_000, memory=10_000)  # type: ignore[arg-type]
-    record = encode_record(StoredMessage("t", 0, b"", "", physical_offset=10_000 - behind))
-    assert advice.broker_id("g", GetResult(GetStatus.FOUND, [record], 1, 0, 1)) == wanted
-    assert advice.broker_id("g", GetResult(GetStatus.OFFSET_OVERFLOW_ONE, [], 1, 0, 1)) == 0

@@ -9,7 +9,6 @@ A master has an ordinary store.
 ``master``            the HA port of a master
 ``slave_connection``  one slave of a master
 ``acknowledgements``  acknowledgements that a SYNC_MASTER waits for
-``read_advice``       which broker a consumer should pull from next
 ``slave``             follows a master
 ``master_client``     requests of a slave to its master
 ``table_sync``        copies topics, groups, offsets and delivery progress to a slave
@@ -29,7 +28,6 @@ from raptormq.broker.ha.history_guard import HistoryGuard
 from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.ha.promotion_record import PromotionRecord
-from raptormq.broker.ha.read_advice import ReadAdvice
 from raptormq.broker.ha.slave import HaSlave
 from raptormq.broker.ha.slave_guard import master_only
 from raptormq.broker.ha.status import HaStatus
@@ -43,7 +41,6 @@ __all__ = [
     "LogCopies",
     "MasterClient",
     "PromotionRecord",
-    "ReadAdvice",
     "SlaveAcknowledgements",
     "SyncedTables",
     "TableSync",

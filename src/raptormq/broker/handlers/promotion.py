@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from raptormq.broker.config import RunningConfig
-from raptormq.broker.ha import HaSlave
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -11,6 +12,9 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.ha import PromoteRequestHeader, PromoteResponseHeader
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
+
+if TYPE_CHECKING:
+    from raptormq.broker.ha import HaSlave
 
 logger = get_logger(__name__)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raptormq.broker.ha import HaStatus
 from raptormq.broker.roles import unreplicated
 from raptormq.broker.scrubber import Scrubber
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -22,6 +21,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
 if TYPE_CHECKING:
+    from raptormq.broker.ha import HaStatus
     from raptormq.broker.replication import Replication
 
 

@@ -1,12 +1,14 @@
-"""The pull service: long polling, coalesced responses, offset resets.
+"""The pull service: long polling, coalesced responses, offset resets, advice from which broker to read.
 
-The package depends on the store, the topic table and connections, not on permissions, subscriptions or routing.
+The package depends on the store, the tables of topics and groups and connections, not on permissions, subscriptions or
+routing.
 """
 
 from __future__ import annotations
 
 from raptormq.broker.pull.answers import PullAnswers
 from raptormq.broker.pull.offset_resets import OffsetResets
+from raptormq.broker.pull.read_advice import ReadAdvice
 from raptormq.broker.pull.request import Attempt, PullRequest
 from raptormq.broker.pull.service import Outcome, PullService
 
@@ -17,4 +19,5 @@ __all__ = [
     "PullAnswers",
     "PullRequest",
     "PullService",
+    "ReadAdvice",
 ]

@@ -1,0 +1,144 @@
+"""Creates and connects the parts of a master with slaves, or of a slave.
+
+Only such a broker imports this module, because others start faster without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from raptormq.broker.config import BrokerConfig
+from raptormq.broker.core import Core, ha_port, own_credentials
+from raptormq.broker.ha import (
+    HaMaster,
+    HaSlave,
+    HaStatus,
+    HistoryGuard,
+    LogCopies,
+    MasterClient,
+    PromotionRecord,
+    SlaveAcknowledgements,
+    SyncedTables,
+    TableSync,
+    master_only,
+)
+from raptormq.broker.handlers.assignments import RequestModes
+from raptormq.broker.registration import Registrar
+from raptormq.broker.roles import LeaderWork
+from raptormq.storage.fs import FileSystem
+from raptormq.transport.limits import ConnectionLimits
+from raptormq.transport.pool import ConnectionPool
+from raptormq.transport.router import Router
+
+
+@dataclass(frozen=True, slots=True)
+class HaParts:
+    """The parts of a master with slaves, or of a slave."""
+
+    role: HaMaster | HaSlave
+    status: HaStatus
+    copies: LogCopies | None
+    """The other copies of the log, from which damage is repaired; None without name servers."""
+
+    @property
+    def slave(self) -> HaSlave | None:
+        """The slave, or None for a master."""
+        return self.role if isinstance(self.role, HaSlave) else None
+
+    @property
+    def history(self) -> HistoryGuard | None:
+        """What decides whether a master may serve; None for a slave."""
+        return self.role.history if isinstance(self.role, HaMaster) else None
+
+    @property
+    def refusal(self) -> str:
+        """Reason why a master does not serve clients; empty while it does."""
+        return self.role.refusal if isinstance(self.role, HaMaster) else ""
+
+    async def start(self, work: LeaderWork) -> None:
+        """Serve slaves, or follow the master. A slave does ``work`` once it is promoted.
+
+        Raises:
+            ConfigError: the port for slaves is in use.
+        """
+        if isinstance(self.role, HaSlave):
+            await self.role.start(work)
+        else:
+            await self.role.start()
+
+    async def stop(self) -> None:
+        """Close the connections to and from other brokers."""
+        if self.copies is not None:
+            await self.copies.close()
+        await self.role.stop()
+
+
+def create_acknowledgements(core: Core) -> SlaveAcknowledgements:
+    """Return the acknowledgements that a SYNC_MASTER waits for."""
+    ha, store = core.config.ha, core.store
+    return SlaveAcknowledgements(ha.needed_slaves, ha.max_gap_bytes, lambda: store.end_offset)
+
+
+def create_master(
+    core: Core,
+    router: Router,
+    registrar: Registrar,
+    acknowledgements: SlaveAcknowledgements | None,
+    filesystem: FileSystem | None,
+) -> HaParts:
+    """Return the parts of a master that serves slaves."""
+    config = core.config
+    master = _ha_master(core, acknowledgements)
+    if config.identity.name_servers and not config.ha.may_start_behind:
+        master.history = HistoryGuard(
+            registrar.look_up_members, _client_of_copies(core), core.store, _promotion_record(config, filesystem),
+            config.identity.broker_name, core.address,
+        )  # fmt: skip
+        router.add_guard(master.history.refusal)
+    return _parts(core, registrar, master)
+
+
+def _promotion_record(config: BrokerConfig, filesystem: FileSystem | None) -> PromotionRecord:
+    return PromotionRecord(Path(config.storage.root_dir) / "config", filesystem)
+
+
+def _parts(core: Core, registrar: Registrar, role: HaMaster | HaSlave) -> HaParts:
+    identity, copies = core.config.identity, None
+    status = HaStatus(role, identity.broker_name, core.store, core.address, is_sync=bool(core.config.ha.needed_slaves))
+    if identity.name_servers:
+        copies = LogCopies(core.store, registrar.look_up_members, _client_of_copies(core), core.address)
+    return HaParts(role, status, copies)
+
+
+def _client_of_copies(core: Core) -> MasterClient:
+    """Return a client that sends requests to other brokers of this name."""
+    limits = ConnectionLimits(credentials=own_credentials(core.config))
+    return MasterClient(ConnectionPool(None, limits, tls=core.config.outgoing_tls))
+
+
+def _ha_master(core: Core, acknowledgements: SlaveAcknowledgements | None) -> HaMaster:
+    config = core.config
+    port = ha_port(config, core.address)
+    bind, needed = config.network.bind_address, config.needs_ha_port
+    master = HaMaster(config.ha, bind, port, core.store, acknowledgements, is_needed=needed)
+    core.reput.listen_runs(master.wake)
+    return master
+
+
+def create_slave(
+    core: Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
+) -> HaParts:
+    """Return the broker as a slave. Requests that only a master handles are refused."""
+    config, tables = core.config, core.tables
+    limits = ConnectionLimits(credentials=own_credentials(config))
+    client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
+    registrar.on_master = client.found
+    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, modes.replace)
+    sync = TableSync(synced, core.store, client)
+    slave = HaSlave(
+        config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,
+        _ha_master(core, None), _promotion_record(config, filesystem),
+    )  # fmt: skip
+    router.add_guard(master_only(slave.not_master))
+    return _parts(core, registrar, slave)
