@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from raptormq.cli import main as entry_point
 from raptormq.cli.exit_codes import CommandFailed, ExitCode
+from raptormq.cli.lazy_group import LazyGroup
 from raptormq.cli.main import cli, run
 from raptormq.errors import ConnectionClosed, NoRoute, RaptorMQError, RequestTimeout, ServerError
 
@@ -163,6 +166,22 @@ def test_a_server_loads_neither_the_client_nor_the_table_printer() -> None:
     assert "raptormq.broker.config.config" in loaded
     for heavy in ("raptormq.client", "rich", "pyspark", "pyarrow", "kopf"):
         assert heavy not in loaded
+
+
+@pytest.mark.parametrize(("name", "end"), [("whole_command", ""), ("broken_command", "raise ImportError\n")])
+def test_garbage_is_collected_before_and_after_a_command_is_imported(
+    name: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "import gc, sys, click\nsys.collects.append(gc.isenabled())\n@click.command()\ndef run(): ...\n"
+    (tmp_path / f"{name}.py").write_text(source + end)
+    monkeypatch.syspath_prepend(tmp_path)
+    collects: list[bool] = []
+    monkeypatch.setattr(sys, "collects", collects, raising=False)
+    group = LazyGroup({"run": (f"{name}:run", "")}, name="group", summary="", epilog="")
+    with pytest.raises(ImportError) if end else nullcontext():
+        group.get_command(click.Context(group), "run")
+    assert collects == [False]
+    assert gc.isenabled()
 
 
 def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

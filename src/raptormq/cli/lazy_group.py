@@ -6,8 +6,11 @@ can add commands with entry points, which cannot replace declared commands.
 
 from __future__ import annotations
 
+import gc
 import importlib
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -52,7 +55,7 @@ class LazyGroup(click.Group):
             added = self._added().get(cmd_name)
             return None if added is None else _loaded(added)
         module, _, attribute = self._declared[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(_imported(module), attribute)
         assert isinstance(command, click.Command)
         return command
 
@@ -80,6 +83,20 @@ class LazyGroup(click.Group):
 
         found = entry_points(group=self._entry_points)
         return {each.name: each for each in sorted(found) if each.name not in self._declared}
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module without garbage collections. The objects of modules are no garbage, and the collector would visit
+    them more than a hundred times, which takes 6 % of the time in which a server starts.
+    """
+    if (imported := sys.modules.get(module)) is not None:
+        return imported
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _loaded(added: EntryPoint) -> click.Command:

@@ -5,7 +5,6 @@ The exit codes are in :mod:`~raptormq.cli.exit_codes`.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -17,12 +16,6 @@ from raptormq.cli.exit_codes import ExitCode, exit_code
 from raptormq.cli.lazy_group import LazyGroup
 from raptormq.errors import RaptorMQError
 from raptormq.logs import printable
-
-_YOUNG_OBJECTS = 20_000
-"""Threshold of the garbage collector. Servers create few reference cycles, and neither pending requests nor the objects
-of the modules that a start loads are garbage. With the default of 700 allocations the collector would visit them too
-often: it takes 6 % of the time of a start.
-"""
 
 cli = LazyGroup(
     name="raptormq",
@@ -61,7 +54,6 @@ click.version_option(package_name="raptormq", message="%(prog)s %(version)s")(cl
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (``sys.argv`` by default) and exit the process."""
-    gc.set_threshold(_YOUNG_OBJECTS)
     sys.exit(run(arguments))
 
 

@@ -22,6 +22,10 @@ from raptormq.transport.descriptors import raise_descriptor_limit
 STOP_TIMEOUT_S = 4.5
 """Time limit of a stop in seconds. The process is usually killed 5 s after the signal."""
 
+_YOUNG_OBJECTS = 20_000
+"""Threshold of the garbage collector. Servers create few reference cycles, and pending requests are not garbage. With
+the default of 700 allocations the collector would visit them too often."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -91,6 +95,7 @@ async def _serve(opening: Opening) -> None:
         async with asyncio.timeout(None) as limit, opening() as addresses:
             if not stop.is_set():
                 gc.freeze()  # exclude the objects of loaded modules from collections
+                gc.set_threshold(_YOUNG_OBJECTS)
                 _announce(addresses)
                 await stop.wait()
             limit.reschedule(loop.time() + STOP_TIMEOUT_S)
