@@ -80,13 +80,21 @@ class RaptorMQError(Exception):
         """Whether a message may have been stored although its send has failed: sending it again may store it twice."""
         return any(attempt.may_be_stored for attempt in self.attempts)
 
-    def add_attempts(self, attempts: Sequence[SendAttempt]) -> None:
-        """Append the attempts to the text, and whether the message may be sent again. Only the first call has an
-        effect, because the messages of a batch share an error.
+    def with_attempts(self, attempts: Sequence[SendAttempt]) -> Self:
+        """Return a copy whose text has the attempts, and whether the message may be sent again.
+
+        Sends that waited for the same connection or batch have got the same error, but have made different attempts.
         """
-        if self.attempts:
-            return
-        self.attempts = tuple(attempts)
+        own = type(self).__new__(type(self), *self.args)
+        own.__dict__.update(self.__dict__)
+        own.attempts = tuple(attempts)
+        own.__cause__ = self.__cause__
+        return own.with_traceback(self.__traceback__)
+
+    def __str__(self) -> str:
+        text, attempts = super().__str__(), self.attempts
+        if not attempts:
+            return text
         shown = ", ".join(map(str, attempts[-_SHOWN_ATTEMPTS:]))
         if len(attempts) > _SHOWN_ATTEMPTS:
             shown = f"the last ones {shown}"
@@ -96,7 +104,7 @@ class RaptorMQError(Exception):
             if self.may_be_stored
             else "it was not stored, so a retry is safe"
         )
-        self.args = (f"{self}; {tried}; {retry}", *self.args[1:])
+        return f"{text}; {tried}; {retry}"
 
 
 class ConfigError(RaptorMQError):

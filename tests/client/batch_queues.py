@@ -45,7 +45,7 @@ class Broker:
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
-        _is_wanted: Callable[[], bool],
+        _is_awaited: Callable[[], bool] | None,
     ) -> SendResult:
         assert key is None
         self.timeouts.append(timeout)

@@ -122,3 +122,17 @@ async def test_of_a_batch_that_goes_in_parts_only_those_go_that_somebody_waits_f
         assert (await stays).queue_offset == 7
         await ended(producer)
     assert [request.body for request in peer.received[SINGLE][2:]] == [b"3"]
+
+
+@pytest.mark.parametrize("numbers", [(0,), (0, 1), (None,)], ids=["batch", "group", "free batch"])
+async def test_who_gives_up_while_a_broker_is_waited_for_ends_the_wait(
+    numbers: tuple[int | None, ...], free_port: int
+) -> None:
+    async with ScriptedPeer() as peer, producing(peer, retries=3, send_timeout=600) as producer:
+        peer.on(ROUTE, route(8, unreachable=f"127.0.0.1:{free_port}"))
+        queues = [None if number is None else QUEUES[number] for number in numbers]
+        futures = [producer.submit(Message("t", b"x"), queue=queue) for queue in queues for _ in range(2)]
+        await peer.wait_for(ROUTE, 4)
+        for future in futures:
+            future.cancel()
+        await ended(producer)

@@ -210,7 +210,7 @@ class ProducerConfig:
     """
     retries: CountOrZero = 2
     """Number of retries (retryTimesWhenSendFailed). Attempts that reach no broker of the topic, for example during its
-    restart, are not counted and continue until `send_timeout`; 0 disables these, too.
+    restart, are not counted: the send waits for a broker until `send_timeout`. 0 disables these, too.
     """
     avoid_failed_broker: SecondsOrZero = 30.0
     """How long a failed broker is avoided if another broker serves the topic."""

@@ -184,13 +184,22 @@ class ConnectionPool:
             else connection.request(message, timeout)
         )
 
+    async def connection_within(self, address: str, timeout: float) -> Connection:
+        """Return the connection to ``address``, and open it if necessary, within ``timeout`` seconds.
+
+        Raises:
+            ConnectError: see :meth:`connection`.
+            RequestTimeout: there was no connection in time.
+        """
+        try:
+            return await self.connection(address, asyncio.get_running_loop().time() + timeout)
+        except TimeoutError as error:
+            raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+
     async def _connect_and_request(self, address: str, message: RemotingCommand, timeout: float) -> RemotingCommand:
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
-        try:
-            connection = await self.connection(address, deadline)
-        except TimeoutError as error:
-            raise RequestTimeout(f"no connection to {address} within {timeout:g} s") from error
+        connection = await self.connection_within(address, timeout)
         return await connection.request(message, max(0.0, deadline - clock()))
 
     async def oneway(self, address: str, message: RemotingCommand) -> None:

@@ -63,6 +63,9 @@ class Deadlines(Generic[T]):
         self._bucket_of: dict[int, _Bucket[T]] = {}
         self._buckets: dict[int, _Bucket[T]] = {}
 
+    def __len__(self) -> int:
+        return len(self._bucket_of)
+
     def add(self, opaque: int, future: asyncio.Future[T], deadline: float) -> float:
         """Add ``future``. Return the loop time from which :meth:`take_expired` returns it."""
         number = int(deadline / BUCKET_S) + 1
@@ -111,6 +114,9 @@ class TimedWaiters(Generic[T]):
         self._last_number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
 
     async def wait(self, future: asyncio.Future[T], deadline: float | None) -> T:
         """Await ``future`` until ``deadline``, a loop time with a resolution of about 0.1 s. None waits for a day.

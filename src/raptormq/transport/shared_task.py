@@ -5,7 +5,7 @@ that times out is a linear search, and all callers that time out together are wo
 block the loop for seconds. :class:`SharedTask` removes a caller in constant time, has one timer for all callers, and
 wakes a bounded number of callers per iteration (:func:`complete_in_batches`).
 
-See also: :mod:`~raptormq.transport.pool` and `raptormq.client.cluster.routes` use it, and
+See also: :mod:`~raptormq.transport.pool`, `raptormq.client.cluster.routes` and `…reconnector` use it, and
 :mod:`~raptormq.transport.requests` implements the deadlines.
 """
 
@@ -37,6 +37,11 @@ class SharedTask(Generic[T]):
         self.task = self._loop.create_task(work, name=name)
         """The task. It continues when a caller is cancelled."""
         self.task.add_done_callback(self._end)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._waiters)
 
     async def wait(self, deadline: float | None = None) -> T:
         """Return the result, or raise the error of the task.

@@ -164,7 +164,7 @@ async def test_what_one_batch_raises_is_no_matter_of_those_that_it_was_to_leave_
             queue: MessageQueue | None,
             key: str | None,
             timeout: float,
-            is_awaited: Callable[[], bool],
+            is_awaited: Callable[[], bool] | None,
         ) -> SendResult:
             if queue is not None and queue.queue_id == 0:
                 raise MemoryError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -126,11 +127,22 @@ async def test_messages_of_a_merged_batch_say_it_once(tmp_path: Path) -> None:
 
 
 def test_many_attempts_are_shortened() -> None:
-    error = RequestTimeout("late")
-    error.add_attempts([SendAttempt(f"b{number}", "a", 0.1, "no response in time", True) for number in range(9)])
+    attempts = [SendAttempt(f"b{number}", "a", 0.1, "no response in time", True) for number in range(9)]
+    error = RequestTimeout("late").with_attempts(attempts)
     assert str(error).startswith("late; 9 attempts: the last ones b6 a (no response in time, 0.1 s), b7 ")
-    error.add_attempts(error.attempts[:1])
     assert len(error.attempts) == 9
+
+
+def test_sends_that_share_an_error_have_their_own_attempts() -> None:
+    shared = ServerError(2, "busy", "a")
+    shared.__cause__ = cause = OSError("why")
+    sent, refused = (
+        shared.with_attempts([SendAttempt("b", "a", 0.1, "code 2", may_be_stored)]) for may_be_stored in (True, False)
+    )
+    assert (sent.may_be_stored, refused.may_be_stored, shared.attempts) == (True, False, ())
+    assert (sent.code, sent.remark, sent.__cause__) == (2, "busy", cause)
+    assert str(shared) == "code 2 from a: busy"
+    assert str(pickle.loads(pickle.dumps(RequestTimeout("late").with_attempts(sent.attempts)))).startswith("late; 1 ")
 
 
 @pytest.mark.parametrize(

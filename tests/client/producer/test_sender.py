@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,12 +11,23 @@ import pytest
 
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, ProducerConfig, SendStatus
 from raptormq.client.message.send_request import SendRequest, prepare_batch
-from raptormq.client.producer.attempts import Attempts
-from raptormq.errors import ConnectError, NoRoute, RequestTimeout, ServerError, TransportError
+from raptormq.client.producer.queue_selector import pick_by_key
+from raptormq.client.producer.sender import MessageSender
+from raptormq.errors import (
+    ClientClosed,
+    ConnectError,
+    NoRoute,
+    RaptorMQError,
+    RequestTimeout,
+    ServerError,
+    TransportError,
+)
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.transport.connection import Connection
+from raptormq.transport.pool import ConnectionPool
+from tests.client.eventually import eventually
 from tests.client.scripted_peer import ScriptedPeer, answer, hang_up, refuse, route, silence, stored
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -149,23 +160,38 @@ async def test_a_broker_that_is_gone_costs_no_message(free_port: int) -> None:
         assert {result.queue.broker_name for result in results} == {"broker-0"}
 
 
-async def test_all_brokers_gone_is_an_error_in_time(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed: list[bool] = []
-
-    class InTimeForThree(Attempts):
-        def next_pause(self, *, no_broker_reached: bool, other_broker: bool = False) -> float | None:
-            failed.append(no_broker_reached)
-            if len(failed) == 3:
-                self._deadline = self._clock()
-            return super().next_pause(no_broker_reached=no_broker_reached, other_broker=other_broker)
-
-    monkeypatch.setattr("raptormq.client.producer.sender.Attempts", InTimeForThree)
+async def test_all_brokers_gone_is_an_error_in_time_after_one_attempt_each(free_port: int) -> None:
     async with ScriptedPeer() as peer:
         peer.on(ROUTE, route(2, unreachable=f"127.0.0.1:{free_port}"))
         async with Producer("p", name_servers=peer.address) as producer:
-            with pytest.raises(ConnectError, match=str(free_port)):
-                await producer.send(HELLO, timeout=60)
-    assert failed == [True] * 3
+            clock = asyncio.get_running_loop().time
+            started = clock()
+            outcomes = await asyncio.gather(
+                *(producer.send(HELLO, timeout=1.0) for _ in range(200)), return_exceptions=True
+            )
+            assert clock() - started >= 1.0
+    for outcome in outcomes:
+        assert isinstance(outcome, ConnectError)
+        assert str(free_port) in str(outcome)
+        assert [each.error for each in outcome.attempts] == ["no connection"]
+
+
+async def test_a_connection_that_takes_too_long_is_an_attempt_that_stored_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class SlowPool(ConnectionPool):
+        async def _connect(self, address: str) -> Connection:
+            if address == "broker.invalid:1":
+                await asyncio.Event().wait()
+            return await super()._connect(address)
+
+    monkeypatch.setattr("raptormq.client.cluster.client_instance.ConnectionPool", SlowPool)
+    async with ScriptedPeer() as peer, Producer("p", name_servers=peer.address) as producer:
+        peer.on(ROUTE, route(1, unreachable="broker.invalid:1"))
+        with pytest.raises(RequestTimeout, match=r"no connection to broker\.invalid") as caught:
+            await producer.send(HELLO, timeout=0.5)
+    assert caught.value.attempts
+    assert not caught.value.may_be_stored
 
 
 async def test_a_broker_that_comes_back_in_time_costs_no_attempt(free_port: int) -> None:
@@ -193,6 +219,55 @@ async def test_a_topic_whose_brokers_are_all_gone_is_waited_for(free_port: int) 
             broker.on(SEND, stored(6))
             await broker.start()
             assert (await sending).queue_offset == 6
+
+
+async def test_the_queue_of_a_key_may_move_to_another_broker_while_it_is_waited_for(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, peer, unreachable=f"127.0.0.1:{free_port}"))
+        peer.on(SEND, stored(5))
+        async with Producer("p", name_servers=peer.address) as producer:
+            queues = await producer.queues("t")
+            key = next(key for key in map(str, range(99)) if pick_by_key(queues, key).broker_name == "broker-1")
+            sending = asyncio.create_task(producer.send(HELLO, timeout=60, key=key))
+            await peer.wait_for(ROUTE, 4)
+            assert not peer.received[SEND]
+            peer.on(ROUTE, route(1, peer))
+            assert (await sending).queue_offset == 5
+
+
+async def test_sends_that_wait_go_to_the_broker_that_is_back_and_to_no_other(
+    free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[MessageQueue | None] = []
+    note_failure = MessageSender.note_failure
+
+    def counted(self: MessageSender, topic: str, target: MessageQueue | None, error: RaptorMQError, now: float) -> None:
+        failures.append(target)
+        note_failure(self, topic, target, error, now)
+
+    monkeypatch.setattr(MessageSender, "note_failure", counted)
+    gone, back = free_ports(2)
+    async with ScriptedPeer() as names, ScriptedPeer(back) as broker:
+        names.on(ROUTE, route(4, broker, unreachable=f"127.0.0.1:{gone}"))
+        broker.on(SEND, stored())
+        async with Producer("p", name_servers=names.address) as producer:
+            await producer.queues("t")
+            await broker.stop()
+            sending = [asyncio.create_task(producer.send(HELLO, timeout=60)) for _ in range(50)]
+            await eventually(lambda: len(failures) == 100)  # each has tried both brokers
+            await broker.start()
+            assert {result.queue.broker_name for result in await asyncio.gather(*sending)} == {"broker-0"}
+    assert len(failures) == 100
+
+
+async def test_a_closed_producer_ends_a_send_that_waits_for_a_broker(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, unreachable=f"127.0.0.1:{free_port}"))
+        async with Producer("p", name_servers=peer.address) as producer:
+            sending = asyncio.create_task(producer.send(HELLO, timeout=600))
+            await peer.wait_for(ROUTE, 3)
+        with pytest.raises(ClientClosed, match="2 attempts"):
+            await sending
 
 
 async def test_without_retries_nobody_is_waited_for(free_port: int) -> None:

@@ -21,6 +21,7 @@ from raptormq.client.cluster.broker_call import OffsetRequests
 from raptormq.client.cluster.heartbeats import Heartbeats
 from raptormq.client.cluster.loop_watch import LoopWatch
 from raptormq.client.cluster.name_servers import NameServers
+from raptormq.client.cluster.reconnector import Reconnector
 from raptormq.client.cluster.routes import RouteTable
 from raptormq.client.cluster.topic_route import TopicQueues
 from raptormq.client.config import ClientConfig, local_address
@@ -90,6 +91,7 @@ class ClientInstance:
         self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
         self.name_servers = NameServers(self.pool, config.addresses, config.request_timeout)
         self.routes = RouteTable(self.name_servers, self._route_changed)
+        self.reconnector = Reconnector(self.pool, self.routes)
         self.offsets = OffsetRequests(self.pool, config.request_timeout)
         self.unique_ids = UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), hash(self.client_id))
         self._shared: dict[Callable[[ClientInstance], Any], Any] = {}
@@ -140,6 +142,7 @@ class ClientInstance:
         await self.routes.close()
         await self.router.stop()
         await self.pool.close()
+        self.reconnector.close()  # after the pool, so that the sends that it wakes find the pool closed
 
     def shared(self, make: Callable[[ClientInstance], S]) -> S:
         """Return the object of this instance that ``make`` creates; it is created for the first user.

@@ -324,8 +324,8 @@ class BatchQueue:
             batch.expiry = self.loop.call_at(first, self._expire, batch)
         is_sent, timeout = bool(batch.message_ids), self._config.send_timeout
         error = RequestTimeout(
-            f"the message {'may have been stored' if is_sent else 'was not sent'}: {timeout:g} s are over, in part of "
-            "which it waited behind others in flight (max_in_flight_messages, max_in_flight_bytes)"
+            f"{'' if is_sent else 'the message was not sent: '}{timeout:g} s are over, in part of which it waited "
+            "behind others in flight (max_in_flight_messages, max_in_flight_bytes)"
         )
         if is_sent:
             broker_name = None if batch.key.queue is None else batch.key.queue.broker_name

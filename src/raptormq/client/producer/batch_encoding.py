@@ -45,7 +45,7 @@ class EncodingSender:
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
-        is_awaited: Callable[[], bool],
+        is_awaited: Callable[[], bool] | None,
     ) -> SendResult:
         """Send; arguments and errors are those of `MessageSender.send`."""
         encoded = self._as_inner_batch(outgoing, queue) or self._compress_each(outgoing, queue)
@@ -60,7 +60,7 @@ class EncodingSender:
             # The topic has been converted to whole batches. Consumers skip this batch, because they expect a compressed
             # body.
         except ServerError as error:
-            if error.code != ResponseCode.MESSAGE_ILLEGAL or not is_awaited():
+            if error.code != ResponseCode.MESSAGE_ILLEGAL or (is_awaited is not None and not is_awaited()):
                 raise
         return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
 

@@ -37,7 +37,7 @@ log = get_logger(__name__)
 _RESENT_CODES = ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 """Response codes after which a part is sent again individually, because its topic or broker has changed."""
 
-Send = Callable[[SendRequest, MessageQueue | None, str | None, float, Callable[[], bool]], Awaitable[SendResult]]
+Send = Callable[[SendRequest, MessageQueue | None, str | None, float, Callable[[], bool] | None], Awaitable[SendResult]]
 """`raptormq.client.producer.sender.MessageSender.send`, or a function with the same contract."""
 
 

@@ -524,7 +524,7 @@ class Producer(Startable):
             wait = max(wait - (self._loop.time() - began), _LAST_ATTEMPT_S)
         room.enter(count, size)
         try:  # cancelled if the caller cancels
-            return await self._send_batch(outgoing, queue, key, wait, lambda: True)
+            return await self._send_batch(outgoing, queue, key, wait, None)
         finally:
             room.leave(count, size)
 

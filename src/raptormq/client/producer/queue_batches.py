@@ -97,7 +97,7 @@ class QueueBatchesSender:
                 del parts[number]
                 complete(number, error)
         deadline = clock() + timeout  # the time for compression is excluded
-        attempts = Attempts(self._config.retries, deadline, clock)
+        attempts = Attempts(self._config.retries, deadline, clock, lambda: any(map(is_awaited, parts)))
         tried: defaultdict[int, list[SendAttempt]] = defaultdict(list)
         while parts:
             began = clock()
@@ -113,34 +113,34 @@ class QueueBatchesSender:
                 if isinstance(outcome, RaptorMQError) and is_retriable(outcome):
                     failed[number] = outcome
                 else:
-                    if isinstance(outcome, RaptorMQError):
-                        outcome.add_attempts(tried[number])
+                    own = outcome.with_attempts(tried[number]) if isinstance(outcome, RaptorMQError) else outcome
                     del parts[number]
-                    complete(number, outcome)
-            is_retried = bool(failed) and await self._wait_for_next(parts, failed, attempts, deadline)
+                    complete(number, own)
+            is_retried = bool(failed) and await self._wait_for_next(parts, failed, attempts)
             for number, cause in failed.items():
                 if not (is_retried and is_awaited(number)):
                     del parts[number]
-                    cause.add_attempts(tried[number])
-                    complete(number, cause)
+                    complete(number, cause.with_attempts(tried[number]))
 
     def _known_address(self, queue: MessageQueue) -> str | None:
         known = self._routes.cached(queue.topic)
         return None if known is None else known.master(queue.broker_name)
 
     async def _wait_for_next(
-        self, parts: Mapping[int, BatchPart], failed: Mapping[int, RaptorMQError], attempts: Attempts, deadline: float
+        self, parts: Mapping[int, BatchPart], failed: Mapping[int, RaptorMQError], attempts: Attempts
     ) -> bool:
-        """Pause before the next attempt for failed parts. Return False if there is no further attempt."""
+        """Wait before the next attempt for failed parts. Return False if there is no further attempt."""
         # Use a topic with a known route, because the failure of an unknown topic may concern only that topic.
         chosen_by = next((each for each in failed if self._routes.cached(parts[each][0].topic)), next(iter(failed)))
-        topic = parts[chosen_by][0].topic
-        pause = attempts.next_pause(no_broker_reached=self._sender.no_broker_reached(topic, failed[chosen_by]))
+        queue = parts[chosen_by][1]
+        if self._sender.no_broker_reached(queue.topic, failed[chosen_by]):
+            return await self._sender.wait_for_broker(queue.topic, None, queue, attempts)
+        pause = attempts.next_pause()
         if pause is None:
             return False
         await asyncio.sleep(pause)
         with contextlib.suppress(RaptorMQError):  # the next attempt reports the error
-            await self._sender.refresh(topic, (deadline - asyncio.get_running_loop().time()) / 2)
+            await self._sender.refresh(queue.topic, (attempts.deadline - asyncio.get_running_loop().time()) / 2)
         return True
 
     async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:

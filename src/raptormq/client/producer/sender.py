@@ -78,6 +78,8 @@ STATUSES = {status.value: status for status in SendStatus}
 # Wire names of the fields of SendMessageRequestHeaderV2 that differ from message to message.
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _ONEWAYS_PER_YIELD = 64
+_LOOK_S = 0.5
+"""Seconds between two looks whether a send that waits for a broker is still awaited."""
 
 
 class MessageSender:
@@ -104,10 +106,10 @@ class MessageSender:
         queue: MessageQueue | None,
         key: str | None,
         timeout: float,
-        is_awaited: Callable[[], bool] = lambda: True,
+        is_awaited: Callable[[], bool] | None = None,
     ) -> SendResult:
         """Send until a broker has stored the message, the attempts or the time are exhausted, or the caller no longer
-        waits.
+        waits. `is_awaited` returns whether it waits; None is a caller that cancels the coroutine instead.
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
@@ -122,9 +124,10 @@ class MessageSender:
         clock = self._loop.time
         deadline = clock() + timeout
         pool, in_flight = self._instance.pool, self._in_flight
-        size, tried, failed = len(outgoing.body), set[str](), list[SendAttempt]()
-        attempts = Attempts(self._config.retries, deadline, clock)
+        size, failed = len(outgoing.body), list[SendAttempt]()
+        attempts = Attempts(self._config.retries, deadline, clock, is_awaited)
         while True:
+            topic_queues: TopicQueues | None = None
             target: MessageQueue | None = None
             address: str | None = None
             asked, began = None, clock()
@@ -132,18 +135,19 @@ class MessageSender:
                 topic_queues = self._routes.cached(outgoing.topic)
                 if topic_queues is None or not topic_queues.write_queues:
                     topic_queues = await self.find(outgoing.topic, deadline - clock())
-                target = queue or self._pick(topic_queues, key, clock(), tried, outgoing)
+                target = queue or self._pick(topic_queues, key, clock(), attempts.tried, outgoing)
                 address = master_of(topic_queues, target)
-                command = self._command(outgoing, target)
                 if not in_flight.try_acquire(size):
                     await self.acquire_in_flight(size, deadline)
-                asked = clock()
                 try:
+                    left = attempts.attempt_timeout()
                     connection = pool.open_connection(address)
-                    if connection is not None:
-                        response = await connection.request(command, attempts.attempt_timeout())
-                    else:
-                        response = await pool.request(address, command, attempts.attempt_timeout())
+                    if connection is None:
+                        end = clock() + left
+                        connection = await pool.connection_within(address, left)
+                        left = max(end - clock(), 0.0)
+                    asked = clock()
+                    response = await connection.request(self._command(outgoing, target), left)
                 finally:
                     in_flight.release(size)
                 self.note_latency(target.broker_name, asked)
@@ -151,19 +155,13 @@ class MessageSender:
             except RaptorMQError as error:
                 failed.append(failed_attempt(error, target, address, clock() - began, is_sent=asked is not None))
                 self.note_failure(outgoing.topic, target, error, clock())
-                pause = None
-                if is_retriable(error) or (queue is None and await self._is_queue_gone(target, error, deadline)):
-                    is_free = target is not None and target.broker_name not in tried and queue is None and key is None
-                    pause = attempts.next_pause(
-                        no_broker_reached=self.no_broker_reached(outgoing.topic, error), other_broker=is_free
-                    )
-                if target is not None:
-                    tried.add(target.broker_name)
-                if pause:  # there is no other broker to try
-                    await self._pause(pause, outgoing.topic, deadline)
-                if pause is None or not is_awaited():
-                    error.add_attempts(failed)
-                    raise
+                is_next = is_retriable(error) or (queue is None and await self._is_queue_gone(target, error, deadline))
+                pinned = queue or (target if key is not None else None)
+                is_next = is_next and await self._wait_for_next(
+                    error, outgoing.topic, topic_queues, target, pinned, attempts
+                )
+                if not (is_next and attempts.is_awaited()):
+                    raise error.with_attempts(failed) from error.__cause__
 
     async def send_once(self, outgoing: SendRequest, target: MessageQueue, address: str, timeout: float) -> SendResult:
         """Send to a broker by its address, once. `outgoing` is encrypted already, if it has to be.
@@ -357,9 +355,62 @@ class MessageSender:
                 f"no name server returned the route of topic {topic} within the send timeout"
             ) from None
 
-    async def _pause(self, seconds: float, topic: str, deadline: float) -> None:
-        await asyncio.sleep(seconds)
-        await self.refresh(topic, (deadline - self._loop.time()) / 2)
+    async def _wait_for_next(
+        self,
+        error: RaptorMQError,
+        topic: str,
+        route: TopicQueues | None,
+        target: MessageQueue | None,
+        pinned: MessageQueue | None,
+        attempts: Attempts,
+    ) -> bool:
+        """Wait before the next attempt. Return False if there is none.
+
+        Args:
+            error: the error of the attempt.
+            topic: the topic.
+            route: the route of the attempt, if it had one.
+            target: the queue of the attempt, if one was selected.
+            pinned: the queue that the message has to be sent to, if it is known.
+            attempts: the attempts of the send.
+        """
+        is_other = False
+        if target is not None and target.broker_name not in attempts.tried:
+            attempts.tried.add(target.broker_name)
+            is_other = pinned is None and route is not None and not route.writable_brokers <= attempts.tried
+        if self.no_broker_reached(topic, error):
+            return await self.wait_for_broker(topic, route, pinned, attempts) if not is_other else attempts.may_wait()
+        pause = attempts.next_pause(other_broker=is_other)
+        if pause:  # there is no other broker to try
+            await asyncio.sleep(pause)
+            await self.refresh(topic, (attempts.deadline - self._loop.time()) / 2)
+        return pause is not None
+
+    async def wait_for_broker(
+        self, topic: str, failed: TopicQueues | None, queue: MessageQueue | None, attempts: Attempts
+    ) -> bool:
+        """Wait after an attempt that reached no broker. Return False if there is no further attempt.
+
+        Args:
+            topic: the topic.
+            failed: the route of the attempt; None: the cached one.
+            queue: its broker is waited for; None: any broker of the topic.
+            attempts: the attempts of the send.
+        """
+        broker_name = None if queue is None else queue.broker_name
+        while attempts.may_wait():
+            until = attempts.deadline
+            if attempts.may_be_cancelled:
+                until = min(until, self._loop.time() + _LOOK_S)
+            try:
+                reached = await self._instance.reconnector.wait(topic, failed, broker_name, until)
+            except TimeoutError:
+                continue
+            attempts.tried.clear()
+            if reached is not None:
+                self._health.succeeded(reached)
+            return True
+        return False
 
     async def refresh(self, topic: str, left: float) -> None:
         """Refresh the route if there is no other broker, because the broker may have moved."""
@@ -453,15 +504,18 @@ def failed_attempt(
     return SendAttempt(broker, address, seconds, _reason(error), is_sent and not is_refused)
 
 
+_REASONS = {
+    ConnectError: "no connection",
+    RequestTimeout: "no response in time",
+    ConnectionClosed: "the connection was lost",
+    NoRoute: "no route",
+}
+
+
 def _reason(error: RaptorMQError) -> str:
     if isinstance(error, ServerError):
         return f"code {error.code}"
-    return {
-        ConnectError: "no connection",
-        RequestTimeout: "no response in time",
-        ConnectionClosed: "the connection was lost",
-        NoRoute: "no route",
-    }.get(type(error), type(error).__name__)
+    return _REASONS.get(type(error), type(error).__name__)
 
 
 def is_retriable(error: RaptorMQError) -> bool:
