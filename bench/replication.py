@@ -41,6 +41,8 @@ from tests.interop.rocketmq_java import JavaBuild, build
 
 _WRITERS = 16
 _SEND_TIMEOUT_S = 3.0
+_SENDS_AT_ONCE = 500
+_FILES_TIMEOUT_S = 120.0
 _QUEUE_TYPE_OF_BOTH = "SimpleCQ"
 """In the rows against Apache RocketMQ."""
 _POLL_S = 0.02
@@ -136,7 +138,30 @@ async def transfer(plan: Plan) -> list[Figure]:
 
 async def _load_of_group(plan: Plan, rate: int = AS_FAST_AS_IT_GOES, queues: int = QUEUES) -> Rate:
     async with bench_group(queues) as (group, _):
+        await _create_files(group)
         return await load_by_our_client(group.name_server, plan, rate)
+
+
+async def _create_files(group: DledgerProcesses) -> None:
+    """Send a message to each queue, and wait until each member has created the files of all queues, which is done once
+    in the life of a queue."""
+    async with Producer(GROUP, name_servers=group.name_server) as producer:
+        queues = await producer.queues(TOPIC)
+        for first in range(0, len(queues), _SENDS_AT_ONCE):
+            several = queues[first : first + _SENDS_AT_ONCE]
+            await asyncio.gather(*(producer.send(Message(TOPIC, BODY), queue=queue) for queue in several))
+    for member in group.ports:
+        async with asyncio.timeout(_FILES_TIMEOUT_S):
+            await _has_files(group.root(member) / "batchconsumequeue" / TOPIC, len(queues))
+
+
+async def _has_files(folder: Path, queues: int) -> None:
+    while _count(folder) < queues:  # noqa: ASYNC110 - another process creates them
+        await asyncio.sleep(_POLL_S)
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for _ in folder.iterdir()) if folder.exists() else 0
 
 
 async def _load_of_lists(plan: Plan, rate: int) -> Rate:
