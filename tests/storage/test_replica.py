@@ -12,11 +12,13 @@ import pytest
 
 from raptormq.errors import DiskFull, NotLeader, RecordError, StorageError, StoreReadOnly
 from raptormq.storage import FlushDiskType, MessageStore
+from raptormq.storage.queue import AppendedLists, AppendResult
 from raptormq.storage.replica import EVERYTHING, Replica
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, read_queue, small_config
 
+METADATA = "metadata"
 REASON = NotLeader("this member follows another one")
 
 
@@ -85,6 +87,64 @@ def test_nothing_is_seen_before_it_is_confirmed() -> None:
     assert contents(follower) == {}, "only a part of its range is confirmed"
     confirm(leader, follower)
     assert contents(leader) == contents(follower) == {("topic", 0): ["0", "1", "2"]}
+
+
+class TypesOf:
+    """Applies the records of a topic with metadata: each makes the topic that its body names one of BatchCQ."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def build(self, batch: AppendResult) -> None:
+        for record in batch.records:
+            if record.topic == METADATA:
+                self._store.set_batch_topic(bytes(record.body).decode())
+
+    def build_lists(self, batch: AppendedLists) -> None:
+        """There are none."""
+
+
+def knows_types(store: MessageStore) -> Replica:
+    """Return the replica of a store, which applies records of metadata from now on."""
+    replica = replica_of(store)
+    replica.metadata_topic = METADATA
+    replica.attach(TypesOf(store))
+    return replica
+
+
+def test_messages_wait_for_every_record_of_metadata_before_them() -> None:
+    volume = MemoryFileSystem()
+    leader, follower = leading(open_copy()), open_copy(volume)
+    target = knows_types(follower)
+    first = leader.append([message("other", topic=METADATA)]).end_offset
+    leader.append([message("orders", topic=METADATA)])
+    copy(leader, follower)  # one range with both records
+    target.confirm(first)
+    follower.dispatch()
+    assert target.dispatched_offset == first
+    leader.append([message("a", topic="orders")])
+    copy(leader, follower)
+    confirm(leader, follower)
+    assert contents(follower)["orders", 0] == ["a"]
+    follower.close()
+    assert volume.names("/store/batchconsumequeue") == ["orders"]
+
+
+def test_messages_wait_for_metadata_from_before_a_restart() -> None:
+    volume = MemoryFileSystem()
+    leader, follower = leading(open_copy()), open_copy(volume)
+    knows_types(follower)
+    leader.append([message("orders", topic=METADATA)])
+    copy(leader, follower)
+    follower.close()
+    follower = open_copy(volume)
+    knows_types(follower)
+    leader.append([message("a", topic="orders")])
+    copy(leader, follower)
+    confirm(leader, follower)
+    assert contents(follower)["orders", 0] == ["a"]
+    follower.close()
+    assert volume.names("/store/batchconsumequeue") == ["orders"]
 
 
 def test_who_waits_is_told_when_it_is_confirmed_and_when_it_never_may_be() -> None:

@@ -68,6 +68,7 @@ class Replica:
         self.knows_topics = True
         """Whether the queue types of the topics are known. Until then, written records are not assigned to queues."""
         self._metadata_end = 0
+        """Log offset up to which there may be records of :attr:`metadata_topic` that are not dispatched."""
 
     def opened(self, dispatched_offset: int) -> None:
         """Start as a follower after a recovery, with everything below ``dispatched_offset`` confirmed."""
@@ -180,17 +181,17 @@ class Replica:
 
     def _until_metadata(self, batches: list[AppendResult]) -> list[AppendResult]:
         """Return the batches that can be assigned to queues now: those up to the first record of
-        :attr:`metadata_topic`. The record may change the queue type of a topic, so :meth:`dispatch` reads later batches
-        from the log after the record is dispatched.
+        :attr:`metadata_topic` that is not dispatched. The record may change the queue type of a topic, or delete it, so
+        :meth:`dispatch` reads later batches from the log after the record is dispatched.
         """
         found: list[AppendResult] = []
         for batch in batches:
-            if self._dispatcher.dispatched_offset < self._metadata_end:
-                break
-            if batch.sizes:
+            if not batch.sizes:
+                continue
+            if self._dispatcher.dispatched_offset >= self._metadata_end:
                 found.append(batch)
-                if batch.records[-1].topic == self.metadata_topic:
-                    self._metadata_end = batch.end_offset
+            if batch.records[-1].topic == self.metadata_topic:
+                self._metadata_end = batch.end_offset  # of a batch that is not found, too: later ranges depend on it
         return found
 
     def _parse(self, data: bytes, offset: int) -> list[AppendResult]:
@@ -328,5 +329,6 @@ class Replica:
         Records that are not confirmed may still be confirmed or truncated later.
         """
         self.leads = False
+        self._metadata_end = self._log.end_offset  # from before a restart, or appended by this member as the leader
         self._parts.gate.close(reason)
         self._confirmation.abandon(reason)

@@ -22,7 +22,7 @@ from raptormq.broker.replication.member_files import MemberFiles
 from raptormq.broker.replication.table_records import TableRecords
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import RequestTimeout, StorageError
-from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.topic_config import Perm, TopicConfig, TopicConfigTable
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import Append, Message, Options, Role
@@ -32,6 +32,7 @@ from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, message, read_queue, small_config
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
+_MOST_TOPICS = 5
 TURNS = 6
 """Iterations of the event loop in which the tasks of a member make progress."""
 
@@ -228,6 +229,19 @@ class Group:
             return
         places = dict(zip(texts, appended.physical_offsets, strict=True))
         member.store.on_confirmed(appended.end_offset, partial(self._confirmed, places))
+
+    def create_topic(self, member: Member) -> None:
+        """Create a topic of either queue type at a member, and send messages to it at once. There are few topics,
+        because a snapshot has to fit into a segment."""
+        if len(member.topics.configs) >= _MOST_TOPICS:
+            return
+        self._number += 1
+        name = f"topic-{self._number}"
+        attributes = {QUEUE_TYPE: BATCH_CQ} if self.rng.random() < 0.7 else {}
+        member.topics.put(TopicConfig(name, 1, 1, int(Perm.READ | Perm.WRITE), attributes=attributes))
+        with suppress(StorageError):
+            for _ in range(self.rng.randint(1, 3)):
+                member.store.append([message("first", topic=name)])
 
     def _confirmed(self, places: dict[str, int], error: StorageError | None) -> None:
         if error is None:

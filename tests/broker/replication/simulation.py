@@ -7,7 +7,8 @@ transferred. :mod:`tests.raft.simulation` does the same with the Raft library al
 
 Invariants that are checked continuously: a term has one leader. A message that a consumer has read at an offset of the
 queue stays at this offset on every member. A read returns everything that was acknowledged before it. At the end, after
-all faults are healed, the group must have a leader and all members must have its log. Everything acknowledged must be
+all faults are healed, the group must have a leader and all members must have its log, and queues of the types that
+their topics have. Everything acknowledged must be
 in the log once and in order, except for what retention has deleted.
 
 A failing seed is replayed by::
@@ -28,6 +29,7 @@ from random import Random
 from typing import Any
 
 from raptormq.broker.replication.group_member import GroupMember
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
 from tests.broker.replication.group import Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -108,9 +110,11 @@ class Simulation:
         group.start()
         await group.calm(group.is_whole)
         for _ in range(STEPS):
-            match rng.choice(("send", "send", "tick", "tick", "deliver", "deliver", "deliver", "read")):
+            match rng.choice(("send", "send", "tick", "tick", "deliver", "deliver", "deliver", "read", "create")):
                 case "send" if group.leader is not None:
                     group.send(group.leader)
+                case "create" if group.leader is not None:
+                    group.create_topic(group.leader)
                 case "tick":
                     group.tick()
                 case "deliver":
@@ -173,6 +177,14 @@ class Simulation:
             assert [text for text in found if text in group.places] == expected, (
                 f"{each.id} has {found}, and acknowledged are {expected}"
             )
+            self._check_types(each)
+
+    def _check_types(self, each: Member) -> None:
+        """Check that a member has built the queues of each topic in the type of the topic."""
+        for name, config in each.topics.configs.items():
+            is_batch = config.attributes.get(QUEUE_TYPE) == BATCH_CQ
+            built = {queue.is_batch for queue in each.store._queues.queues_of(name)}
+            assert built <= {is_batch}, f"{each.id} has built queues of {name} in the wrong type"
 
     # Reads
 
