@@ -12,6 +12,7 @@ import pytest
 
 from raptormq.client import (
     Message,
+    MessageExt,
     MessageQueue,
     Producer,
     ProducerConfig,
@@ -19,6 +20,7 @@ from raptormq.client import (
     PullConsumer,
     SendResult,
 )
+from raptormq.errors import MessageError, RequestTimeout
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 
@@ -120,3 +122,71 @@ async def test_a_message_whose_send_has_not_begun_or_whose_batch_is_open(
         sending = SENDS[way](producer, message)
         change(message)
         await sending
+
+
+async def without_answer(request: Coroutine[Any, Any, MessageExt]) -> None:
+    with pytest.raises(RequestTimeout):
+        await request
+
+
+OTHER_SENDS: dict[str, Callable[[Producer, Message], Coroutine[Any, Any, object]]] = {
+    "batch": lambda producer, message: producer.send_batch([message]),
+    "batch of a generator": lambda producer, message: producer.send_batch(each for each in [message]),
+    "batch with a key": lambda producer, message: producer.send_batch([message], key="k"),
+    "oneway": lambda producer, message: producer.send_oneway(message),
+    "request": lambda producer, message: without_answer(producer.request(message, timeout=1.0)),
+}
+
+
+@pytest.mark.parametrize("way", OTHER_SENDS)
+@pytest.mark.parametrize("intercepted", [False, True], ids=["", "intercepted"])
+async def test_a_message_of_another_call_that_has_not_begun(tmp_path: Path, way: str, intercepted: bool) -> None:
+    config = ProducerConfig(interceptors=[ProducerInterceptor()] if intercepted else [])
+    async with producing(tmp_path, config) as producer:
+        message = mutable()
+        sending = OTHER_SENDS[way](producer, message)
+        change(message)
+        await sending
+
+
+async def test_a_list_that_has_not_begun(tmp_path: Path) -> None:
+    async with producing(tmp_path, ProducerConfig()) as producer:
+        messages = [mutable()]
+        sending = producer.send_batch(messages)
+        messages.clear()
+        await sending
+
+
+async def test_a_reply_that_has_not_begun(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            asking = asyncio.create_task(producer.request(Message("t", b"?"), timeout=60.0))
+            async with PullConsumer(name_servers=cluster.name_servers) as reader:
+                reader.assign([QUEUE])
+                [question] = await reader.poll(timeout=60)
+            body: Any = bytearray(b"old")
+            properties = {"colour": "old"}
+            replying = producer.reply(question, body, properties=properties)
+            body[:] = b"new"
+            properties["colour"] = "new"
+            await replying
+            answer = await asking
+    assert (answer.body, answer.properties["colour"]) == (b"old", "old")
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        (None, "must be a list"),
+        ([None], "must contain only messages"),
+        ((each for each in [None]), "must contain only messages"),
+        ([Message("t", b"")] * 40_000, "at most 32767 messages"),
+    ],
+    ids=["none", "no message", "generator", "long"],
+)
+async def test_a_wrong_list_is_refused_when_it_is_awaited(messages: Any, reason: str) -> None:
+    async with Producer("p") as producer:
+        sending = producer.send_batch(messages)
+        with pytest.raises(MessageError, match=reason):
+            await sending

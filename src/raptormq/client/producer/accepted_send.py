@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from raptormq.client.results import SendResult
 
-F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, SendResult]])
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, object]])
 
 
 class AcceptedSend(asyncio.Future[SendResult], Coroutine[Any, Any, SendResult]):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Any, TypeVar, Unpack
 
@@ -471,33 +472,44 @@ class Producer(Startable):
         self._single_sends.discard(task)
         self._room.leave(1, size)
 
-    async def send_batch(
+    @returns_coroutine
+    def send_batch(
         self,
         messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
         key: str | None = None,
         timeout: float | None = None,
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue, all or none of them.
 
         The list is never merged with other messages; `split_messages` splits a list that is too long. The messages need
         the same topic and the same `wait_stored`, no delay and no retry topic. A list has at most 32,767 messages and 4
         MiB as encoded; encryption makes messages larger. Arguments and errors are those of `send`.
         """
+        if isinstance(messages, Iterable):
+            messages = list(messages)
+            if key is None and self._sender and not self._interceptors and running_loop() is self._loop:
+                with suppress(RaptorMQError):  # the other coroutine raises it
+                    outgoing = self._prepare_list(messages)  # takes less time than the copies
+                    return self._send_prepared(outgoing, queue, None, self._seconds(timeout))
+            messages = list(map(snapshot, messages))
+        return self._send_list(messages, queue, key, timeout)
+
+    async def _send_list(
+        self, messages: Iterable[Message], queue: MessageQueue | None, key: str | None, timeout: float | None
+    ) -> SendResult:
         self._running()
         listed = as_messages(messages)
         if key is not None:
             listed = [_keyed(message, key, queue) for message in listed]
         with self._interceptors.around(listed, queue) as sending:
-            sending.result = await self._send_list(sending.messages, queue, key, timeout)
+            outgoing = self._prepare_list(sending.messages)
+            sending.result = await self._send_prepared(outgoing, queue, key, self._seconds(timeout))
             return sending.result
 
-    async def _send_list(
-        self, messages: Sequence[Message], queue: MessageQueue | None, key: str | None, timeout: float | None
-    ) -> SendResult:
-        outgoing = prepare_batch(messages, self._ids, time.time_ns() // 1_000_000, self._config)
-        return await self._send_prepared(outgoing, queue, key, self._seconds(timeout))
+    def _prepare_list(self, messages: Iterable[Message]) -> SendRequest:
+        return prepare_batch(as_messages(messages), self._ids, time.time_ns() // 1_000_000, self._config)
 
     async def send_encoded(self, batch: EncodedBatch) -> SendResult:
         """Send messages that the application has encoded as one request, which is not merged with others. Interceptors
@@ -515,6 +527,7 @@ class Producer(Startable):
     async def _send_prepared(
         self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, wait: float
     ) -> SendResult:
+        self._running()
         room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
         if room.is_full(self._config, size):
             self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
@@ -528,11 +541,17 @@ class Producer(Startable):
         finally:
             room.leave(count, size)
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None) -> None:
+    @returns_coroutine
+    def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Send without a response from the broker. Whether the message was stored is unknown.
 
         Errors are those of `send` that occur before the message is sent.
         """
+        return self._send_oneway(snapshot(message), queue, key)
+
+    async def _send_oneway(self, message: Message, queue: MessageQueue | None, key: str | None) -> None:
         sender = self._running()
         if key is not None:
             message = _keyed(message, key, queue)
@@ -561,14 +580,15 @@ class Producer(Startable):
         wait = self._seconds(timeout)
         return await recall(instance, self._group, topic, recall_handle, wait)
 
-    async def request(
+    @returns_coroutine
+    def request(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
         key: str | None = None,
         timeout: float | None = None,
-    ) -> MessageExt:
+    ) -> Coroutine[Any, Any, MessageExt]:
         """Send a message and wait for the reply of its consumer (`reply`).
 
         `timeout` covers both and is sent with the message. Other arguments are those of `send`.
@@ -577,19 +597,24 @@ class Producer(Startable):
             RequestTimeout: no reply came in time; the message may have been consumed.
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`.
         """
+        return self._request(snapshot(message), queue, key, timeout)
+
+    async def _request(
+        self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
+    ) -> MessageExt:
         sender, instance = self._running(), self._own_instance()
         timeout = self._seconds(timeout)
         if key is not None:
             message = _keyed(message, key, queue)
         context = self._interceptors.begin(message, queue)
         try:
-            return await self._request(sender, instance, context, key, timeout)
+            return await self._send_request(sender, instance, context, key, timeout)
         except BaseException as error:
             if context.result is None:
                 self._interceptors.end(context, error)
             raise
 
-    async def _request(
+    async def _send_request(
         self, sender: MessageSender, instance: ClientInstance, context: SendContext, key: str | None, timeout: float
     ) -> MessageExt:
         message = context.message
@@ -608,14 +633,15 @@ class Producer(Startable):
             except TimeoutError:
                 raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
 
-    async def reply(
+    @returns_coroutine
+    def reply(
         self,
         request: MessageExt,
         body: bytes,
         *,
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Reply to a message that was sent by `request`; returns when the requester has the reply.
 
         Raises:
@@ -623,9 +649,12 @@ class Producer(Startable):
             ServerError: The requester is disconnected or does not respond.
             NoRoute, TransportError, ClientClosed: as in `send`.
         """
+        return self._reply(request, snapshot(Message("", body, properties=properties or {})), timeout)
+
+    async def _reply(self, request: MessageExt, message: Message, timeout: float | None) -> SendResult:
         sender = self._running()
         queue = reply_queue(request)
-        message = Message(queue.topic, body, properties=properties or {})
+        message.topic = queue.topic
         with self._interceptors.around([message], queue) as sending:
             outgoing = prepare_message(sending.messages[0], self._ids, time.time_ns() // 1_000_000, self._config)
             make_reply(outgoing, request)
