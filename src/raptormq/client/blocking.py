@@ -188,6 +188,7 @@ class BlockingProducer(Blocking[Producer]):
 
     send = _blocking(Producer.send)
     send_batch = _blocking(Producer.send_batch)
+    send_encoded = _blocking(Producer.send_encoded)
     send_oneway = _blocking(Producer.send_oneway)
     request = _blocking(Producer.request)
     reply = _blocking(Producer.reply)
