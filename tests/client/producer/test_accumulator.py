@@ -8,9 +8,10 @@ import zlib
 
 import pytest
 
+from raptormq.client.config import ProducerConfig
 from raptormq.client.message.send_request import MAX_KEYS_CHARS
 from raptormq.client.producer.accumulator import Accumulator, BatchQueue
-from raptormq.client.producer.send_room import SendRoom
+from raptormq.client.producer.send_room import InLine, SendRoom
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientClosed, MessageError
 from raptormq.protocol.batch import decode_batch
@@ -166,6 +167,42 @@ async def test_the_limits_hold_over_all_producers_of_a_client() -> None:
     await second.release(5)
     await asyncio.gather(*futures)
     assert (accumulator.held_bytes, accumulator.open_groups) == (0, 0)
+
+
+class Waiting(InLine):
+    """A sender in line."""
+
+    __slots__ = ("ended",)
+    size = 1
+
+    def end(self, error: BaseException | None) -> None:
+        self.ended = error
+
+
+async def test_open_batches_that_reach_the_limits_are_sent_when_a_sender_waits_and_no_batch_is_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BatchQueue, "_look_whether_idle", lambda _self: None)
+    broker, room = Broker(), SendRoom()
+    accumulator = Accumulator(room)
+    limits = ProducerConfig(max_in_flight_messages=2)
+    batch_queue = make_batch_queue(broker, accumulator)
+    first = [add(batch_queue, Message("t", b"x")) for _ in range(2)]
+    broker.silent = True
+    room.join(Waiting(limits, 60.0))
+    await eventually(lambda: len(broker.sent) == 1)
+
+    second = add(make_batch_queue(broker, accumulator, retries=7), Message("t", b"x"))  # another producer
+    room.join(Waiting(limits, 60.0))
+    await asyncio.sleep(0)  # the line is looked at in the next iteration of the event loop
+    await asyncio.sleep(0)
+    assert accumulator.open_groups == 1  # the response to the first batch makes room
+    broker.speaks.set()
+    await asyncio.gather(*first)
+    room.enter(9, 0)  # single messages
+    room.join(Waiting(limits, 60.0))
+    await second
+    assert len(broker.sent) == 2
 
 
 async def test_united_keys_stay_within_the_properties_of_a_request() -> None:

@@ -98,6 +98,24 @@ async def test_one_deadline_covers_the_wait_and_the_send(
     assert (room.messages, room.bytes, len(room.line)) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("limit", [{"max_in_flight_messages": 2}, {"max_in_flight_bytes": 500}], ids=["count", "bytes"])
+@pytest.mark.parametrize("way", ["send", "send with a timeout", "send_batch", "submit", "callback"])
+async def test_a_batch_that_has_reached_the_limits_alone_does_not_wait_for_its_delay(
+    tmp_path: Path, limit: dict[str, int], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BatchQueue, "_look_whether_idle", lambda _self: None)
+    began = asyncio.get_running_loop().time()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(auto_batch=True, batch_max_delay_ms=30_000, send_timeout=60.0, **cast("Any", limit))
+        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
+            merged = [producer.submit(Message("t", bytes(200))) for _ in range(2)]
+            waiting = asyncio.create_task(WAYS[way](producer, Message("t", bytes(200))))
+            await asyncio.gather(*merged)
+            waiting.cancel()
+    assert asyncio.get_running_loop().time() - began < 30
+
+
 class CountedTimers:
     """The event loop; it counts the timers that are set with `call_at`."""
 

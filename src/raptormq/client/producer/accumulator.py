@@ -11,6 +11,7 @@ and are sent with one request when the timer fires. A batch without a queue has 
     add -> OPEN -- the batch is full ---------------------> CLOSED: sent by itself
              |---- the group is due or full, or flush ----> CLOSED: all batches of the group are sent together
              |---- the batch queue is idle ---------------> CLOSED: all batches of the batch queue are sent
+             |---- senders wait, none is pending ---------> CLOSED: all batches of the client are sent
     CLOSED -- answered, failed or cancelled --> COMPLETED: every waiter has its outcome, the bytes are released
 
 A batch queue with open batches is BUSY or IDLE. It is IDLE when none of its batches is pending and no message was added
@@ -19,7 +20,8 @@ Under load it is BUSY, and batches are as large as without this rule. `BatchQueu
 
 Some messages are sent immediately without merging: delayed messages, messages to retry topics, ordered messages without
 a queue, bodies as large as a whole batch, and messages whose properties leave no room for those that the broker adds.
-While the limits of the client are reached, no message is merged.
+While the limits of the client are reached, no message is merged. If open batches alone have reached them, they are
+sent when a sender waits.
 
 A batch has `send_timeout` from its end. A message that has waited for the limits before it was added has less time: its
 sender gets `RequestTimeout` at its deadline. The other messages of the batch are not affected.
@@ -96,6 +98,7 @@ class Accumulator:
         self.open_groups = 0
         """Number of open groups; each results in at least one request."""
         self._queues: dict[tuple[str, ProducerConfig], BatchQueue] = {}
+        room.when_full = self._flush_if_none_is_pending
 
     @classmethod
     def of(cls, instance: ClientInstance) -> Accumulator:
@@ -118,6 +121,14 @@ class Accumulator:
             self._queues[group, config] = batch_queue
         batch_queue.users += 1
         return batch_queue
+
+    def _flush_if_none_is_pending(self) -> None:
+        """Send all open batches: they have reached the limits, so that nothing can be added. While a batch is pending,
+        its response makes room. Without this condition batches would become as small as what each response frees.
+        """
+        if not any(batch_queue.has_pending for batch_queue in self._queues.values()):
+            for batch_queue in self._queues.values():
+                batch_queue.flush()
 
     def forget(self, batch_queue: BatchQueue) -> None:
         """Remove an unused batch queue."""
@@ -161,6 +172,11 @@ class BatchQueue:
         self._bytes_at_look = 0
         """`Accumulator.held_bytes` at the last look."""
         self.users = 0
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a batch was sent and has no outcome yet."""
+        return bool(self._sends)
 
     @overload
     def add(

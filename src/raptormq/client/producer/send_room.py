@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ProducerConfig
@@ -109,6 +110,8 @@ class SendRoom:
         """The bucket at whose end the timer runs."""
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
+        self.when_full: Callable[[], None] = lambda: None
+        """Called when the limits are reached and senders wait; must not change the line."""
 
     @classmethod
     def of(cls, _: ClientInstance) -> SendRoom:
@@ -180,6 +183,7 @@ class SendRoom:
         bucket.add(waiting)
         if self._timer is None or number < self._timer_number:
             self._expire_later(number)
+        self._wake()  # for `when_full`
 
     def quit(self, waiting: InLine) -> None:
         """Take a sender out of the line; its `end` is not called. No effect if it is out."""
@@ -218,6 +222,7 @@ class SendRoom:
                 return
             is_late = waiting.deadline <= now
             if not (is_late or self._fits(waiting.config, waiting.size)):
+                self.when_full()
                 return
             granted += 1
             self._line.popleft()
