@@ -16,6 +16,7 @@ from pyspark_raptormq.offsets import TopicIds, place_of
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
 from pyspark_raptormq.scan import scan
+from pyspark_raptormq.task_process import spare_modules_in_collections
 
 _MAX_SCANS = 16
 """Maximum number of ranges that a task requests at the same time. Each may have a response in memory."""
@@ -36,6 +37,7 @@ def read_partition(partition: InputPartition, options: SourceOptions) -> Iterato
     if not isinstance(partition, QueuePartition):
         return
     cluster = cluster_of(options.connection)
+    spare_modules_in_collections()
     begun: deque[Iterator[pa.RecordBatch]] = deque()
     for wanted, topic_id in partition.ranges:
         begun.append(scan(wanted, options, cluster, topic_id=topic_id, keys=cluster.keys))

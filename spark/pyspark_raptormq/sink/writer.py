@@ -27,6 +27,7 @@ from pyspark_raptormq.sink.rows import RowReader
 from pyspark_raptormq.sink.schema import check_schema
 from pyspark_raptormq.sink.sender import TaskSender
 from pyspark_raptormq.sink.stager import StagedRows, TaskStager, merged, publish
+from pyspark_raptormq.task_process import spare_modules_in_collections
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
@@ -168,6 +169,7 @@ def write_task(
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     cluster = cluster_of(options.connection)
+    spare_modules_in_collections()
     producer_config = options.producer_config()
     reader = RowReader(options, partition, RowEncoder(options, cluster.new_ids(), _now_ms))
     if options.exactly_once:
