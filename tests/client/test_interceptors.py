@@ -34,7 +34,7 @@ from raptormq.client import (
     TransactionProducer,
     TransactionState,
 )
-from raptormq.errors import ConfigError, MessageError, NoRoute
+from raptormq.errors import ClientClosed, ConfigError, MessageError, NoRoute
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 
@@ -200,6 +200,19 @@ async def test_a_failed_send_has_its_error(
         with pytest.raises(MessageError):
             await send(producer, "no message")  # type: ignore[arg-type]
         assert len(tracing.sent) == 2
+
+
+async def test_a_closed_producer_calls_no_interceptor(tmp_path: Path) -> None:
+    tracing = Tracing()
+    async with Cluster(tmp_path) as cluster:
+        producer = Producer("p", name_servers=cluster.name_servers, interceptors=[tracing])
+        await producer.start()
+        await producer.close()
+        with pytest.raises(ClientClosed):
+            producer.send_with_callback(Message("t", b"x"), lambda _: None)
+        with pytest.raises(ClientClosed):
+            producer.submit(Message("t", b"x"))
+    assert tracing.calls == []
 
 
 async def test_requests_replies_and_transactions(tmp_path: Path) -> None:

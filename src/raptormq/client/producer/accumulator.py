@@ -148,6 +148,7 @@ class BatchQueue:
         queue_batches: QueueBatchesSender,
     ) -> None:
         self._shared = shared
+        self._room = shared.room
         self._config = config
         self._batch_max_bytes = config.batch_max_bytes
         self._group_max_bytes = min(FULL_BATCHES_PER_GROUP * config.batch_max_bytes, MAX_GROUP_BYTES)
@@ -215,9 +216,9 @@ class BatchQueue:
         length = len(body)
         if shared.held_bytes >= self._total_max_bytes or length >= self._batch_max_bytes:
             return None
-        if batch is None and not (is_mergeable_topic(topic) and _is_mergeable_tag(key[2]) and self._may_open(key)):
-            return None
-        if not (self._batch_support.all_accept_batches or self._batch_support.accepts_batches(topic, queue)):
+        if (
+            batch is None and not (is_mergeable_topic(topic) and _is_mergeable_tag(key[2]) and self._may_open(key))
+        ) or not (self._batch_support.all_accept_batches or self._batch_support.accepts_batches(topic, queue)):
             return None
 
         special: Special | None = None
@@ -237,19 +238,20 @@ class BatchQueue:
             batch = self._open_batch(key, batch)
 
         waiter: Waiter = self._new_future() if callback is None else callback
-        batch.futures += isinstance(waiter, asyncio.Future)
         size = batch.add(body, waiter) if special is None else batch.add_special(body, waiter, special)
         if deadline is not None:
             self._expire_later(batch, len(batch) - 1, deadline)
         shared.held_bytes += size
-        room = shared.room  # its `enter` in place
+        room = self._room  # its `enter` in place
         room.messages += 1
         room.bytes += size
         group = batch.group
-        group.size += size
+        has_several = group.key is not None
+        if has_several:
+            group.size += size
         if batch.size >= self._batch_max_bytes or len(batch.waiters) == MAX_BATCH_RECORDS:
             self._close_batch(batch)
-        elif group.size >= self._group_max_bytes or len(group.batches) >= MAX_GROUP_BATCHES:
+        elif has_several and (group.size >= self._group_max_bytes or len(group.batches) >= MAX_GROUP_BATCHES):
             self._close_group(group)
         return waiter
 
@@ -443,10 +445,9 @@ class BatchQueue:
         if batch.expiry is not None:
             batch.expiry.cancel()
             batch.expiry = None
-        messages, batch.added = batch.added, 0
-        size = batch.discard()
+        messages, size = batch.discard()
         self._shared.held_bytes -= size
-        self._shared.room.leave(messages, size)
+        self._room.leave(messages, size)
 
 
 def _is_mergeable_tag(tag: object) -> bool:

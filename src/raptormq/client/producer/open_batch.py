@@ -60,7 +60,7 @@ class BatchGroup:
         self.key = key
         self.batches: dict[OpenBatch, None] = {}
         self.size = 0
-        """Bytes of all messages in the group."""
+        """Bytes of all messages in the group; not counted without a key, because the only batch is full before."""
 
 
 class BatchKey(NamedTuple):
@@ -106,11 +106,10 @@ class OpenBatch:
         "_keys_chars",
         "_plain_properties",
         "_specials",
-        "added",
         "bodies",
+        "cancelled",
         "deadlines",
         "expiry",
-        "futures",
         "group",
         "key",
         "keys",
@@ -126,14 +125,12 @@ class OpenBatch:
     def __init__(self, key: BatchKey, id_length: int) -> None:
         self.key = key
         self.bodies: list[bytes] = []
-        self.added = 0
-        """Number of added messages, including cancelled ones."""
+        self.cancelled = 0
+        """Number of cancelled messages that were removed. Their bytes count until the batch is discarded."""
         self.deadlines: dict[int, float] = {}
         """Deadlines (loop time) of the messages that have waited before they were added, by index."""
         self.expiry: asyncio.TimerHandle | None = None
         """Timer of the first deadline."""
-        self.futures = 0
-        """Number of waiters that are futures and may be cancelled."""
         self.waiters: list[Waiter | None] = []
         """Waiter of each message, in the order of the bodies. A completed waiter is None; the list is empty when all
         are completed.
@@ -156,7 +153,6 @@ class OpenBatch:
     def add(self, body: bytes, waiter: Waiter) -> int:
         """Add a message with only a tag. Return its size in bytes."""
         size = self.plain_overhead + len(body)
-        self.added += 1
         self.bodies.append(body)
         self.waiters.append(waiter)
         self.size += size
@@ -170,7 +166,6 @@ class OpenBatch:
         """Add a message with its own properties, and merge its keys into those of the batch. Return its size in
         bytes."""
         self._specials[len(self.bodies)] = special
-        self.added += 1
         self.keys.update(dict.fromkeys(special.keys))
         self._keys_chars += _chars_of(special.keys)
         self.bodies.append(body)
@@ -189,8 +184,10 @@ class OpenBatch:
 
     def remove_cancelled(self) -> None:
         """Remove cancelled messages."""
-        if self.futures and any(map(is_cancelled, self.waiters)):
+        # Callbacks, which nobody can cancel, are told from futures by `callable` in a tenth of the time.
+        if not all(map(callable, self.waiters)) and any(map(is_cancelled, self.waiters)):
             wanted = [index for index, waiter in enumerate(self.waiters) if not is_cancelled(waiter)]
+            self.cancelled += len(self.bodies) - len(wanted)
             self._specials = {at: self._specials[index] for at, index in enumerate(wanted) if index in self._specials}
             self.deadlines = {at: self.deadlines[index] for at, index in enumerate(wanted) if index in self.deadlines}
             self.bodies = [self.bodies[index] for index in wanted]
@@ -209,7 +206,6 @@ class OpenBatch:
                 cancelled: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
                 cancelled.cancel()
                 self.waiters[index] = cancelled
-                self.futures += 1
                 expired.append(waiter)
         return expired
 
@@ -226,11 +222,12 @@ class OpenBatch:
         waiters, self.waiters = self.waiters, []
         return [waiter for waiter in waiters if waiter is not None]
 
-    def discard(self) -> int:
-        """Drop the messages. Return their size in bytes."""
-        size, self.size = self.size, 0
+    def discard(self) -> tuple[int, int]:
+        """Drop the messages. Return their number and their size in bytes, with the cancelled ones."""
+        messages, size = len(self.bodies) + self.cancelled, self.size
+        self.cancelled = self.size = 0
         self.bodies, self._specials = [], {}
-        return size
+        return messages, size
 
     def complete(self, index: int, outcome: SendResult | BaseException) -> None:
         """Complete the waiter of one message, unless the whole batch is completed."""

@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar, Unpack
 
@@ -91,6 +92,8 @@ class Producer(Startable):
         self._group = group
         self._config = (config or ProducerConfig()).with_settings(settings)
         self._interceptors = SendChain(group, self._config.interceptors)
+        self._is_intercepted = bool(self._interceptors)
+        """Whether there are interceptors, because a send takes longer to ask the chain."""
         self._client_config = ClientConfig.choose(client_config, name_servers)
         if self._config.encrypt:
             require_keys(self._client_config.keys)
@@ -114,7 +117,9 @@ class Producer(Startable):
         self._loop: asyncio.AbstractEventLoop
         """The event loop in which the producer was started."""
         self._thread = 0
-        """The thread in which that loop ran last. Its comparison is faster than that of the running loop."""
+        """The thread in which that loop ran last, or 0 while the producer is not started. Comparing it is faster than
+        looking up the running loop.
+        """
         self._room: SendRoom
         self._ids: UniqueIdFactory
         self._send_batch: Send
@@ -138,6 +143,7 @@ class Producer(Startable):
             self._trace = MessageTrace.start(self._client_config, self._group, self._config)
             traced = () if self._trace is None else (self._trace.interceptor,)
             self._interceptors = SendChain(self._group, (*self._config.interceptors, *traced))
+            self._is_intercepted = bool(self._interceptors)
             self._interceptors.started(self)
             encode: Callable[[SendRequest, MessageQueue], SendRequest] = _unchanged
             if self._config.compress_batches or self._config.encrypt:
@@ -166,6 +172,7 @@ class Producer(Startable):
         else:
             require_loop(instance.loop)
             self._instance = self._sender = self._batch_queue = None
+            self._thread = 0
             await self._shutdown.run(self._end(instance, batch_queue))
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
@@ -230,12 +237,12 @@ class Producer(Startable):
             ServerError: the brokers refuse the message.
             ClientClosed: the producer is not started or closed, or was started in another event loop.
         """
-        if key is None and timeout is None and self._sender is not None and not self._interceptors:
+        if key is None and timeout is None and self._sender is not None and not self._is_intercepted:
             accepted = self._accept(self._sender, message, queue)
             if accepted is not None:
                 return accepted
         message = snapshot(message)  # the coroutine may run, or have room, only after the application has changed it
-        if key is None and not self._interceptors:
+        if key is None and not self._is_intercepted:
             return self._send(message, queue, None, timeout)
         return self._send_later(message, queue, key, timeout)
 
@@ -266,7 +273,7 @@ class Producer(Startable):
         self._running()
         if key is not None:
             message = _keyed(message, key, queue)
-        if not self._interceptors:
+        if not self._is_intercepted:
             return await self._send(message, queue, key, timeout)
         with self._interceptors.around([message], queue) as sending:
             sending.result = await self._send(sending.messages[0], queue, key, timeout)
@@ -316,7 +323,7 @@ class Producer(Startable):
         sender = self._sender
         if sender is None or get_ident() != self._thread or not self._loop.is_running():
             sender = self._running()
-        if self._interceptors:
+        if self._is_intercepted:
             context = self._interceptors.begin(message, queue)
             try:
                 sent = self._submit(sender, context.message, queue)
@@ -355,41 +362,30 @@ class Producer(Startable):
         if callback is not self._last_callback:
             require_callback(callback)
             self._last_callback = callback
-        sender = self._sender
-        if sender is None or get_ident() != self._thread or not self._loop.is_running():
-            sender = self._running()
-        if self._interceptors:
-            self._send_intercepted(sender, message, callback, queue)
-        else:
-            self._send_with_callback(sender, message, callback, queue)
-
-    def _send_intercepted(
-        self, sender: MessageSender, message: Message, callback: Callback, queue: MessageQueue | None
-    ) -> None:
-        context = self._interceptors.begin(message, queue)
-
-        def ended(outcome: SendResult | BaseException) -> None:
-            self._interceptors.end(context, outcome)
-            callback(outcome)
-
+        if get_ident() != self._thread or not self._loop.is_running():
+            self._running()
+        context = None
+        if self._is_intercepted:
+            context = self._interceptors.begin(message, queue)
+            message, callback = context.message, partial(self._end_intercepted, context, callback)
+        batch_queue, room = self._batch_queue, self._room
         try:
-            self._send_with_callback(sender, context.message, ended, queue)
+            if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting) and room.is_full(
+                self._config, _size_of(message)
+            ):
+                self._require_room_to_wait(message, queue)
+                self._join_line(_MessageInLine, self._running(), message, queue, callback)
+            elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
+                task = self._send_single(self._running(), message, queue)
+                task.add_done_callback(partial(_complete_as, callback))
         except RaptorMQError as error:
-            self._interceptors.end(context, error)
+            if context is not None:
+                self._interceptors.end(context, error)
             raise
 
-    def _send_with_callback(
-        self, sender: MessageSender, message: Message, callback: Callback, queue: MessageQueue | None
-    ) -> None:
-        batch_queue, room = self._batch_queue, self._room
-        if (room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting) and room.is_full(
-            self._config, _size_of(message)
-        ):
-            self._require_room_to_wait(message, queue)
-            self._join_line(_MessageInLine, sender, message, queue, callback)
-        elif batch_queue is None or batch_queue.add(message, queue, callback) is None:
-            task = self._send_single(sender, message, queue)
-            task.add_done_callback(lambda done: complete(callback, _outcome(done)))
+    def _end_intercepted(self, context: SendContext, callback: Callback, outcome: SendResult | BaseException) -> None:
+        self._interceptors.end(context, outcome)
+        callback(outcome)
 
     def _require_room_to_wait(self, message: Message, queue: MessageQueue | None) -> None:
         """Reject a message that must not wait for the limits.
@@ -452,7 +448,7 @@ class Producer(Startable):
                 if batch_queue is None or batch_queue.add(message, queue, waiter, late) is None:
                     left = max(waiting.deadline - now, _LAST_ATTEMPT_S)
                     task = self._send_single(waiting.sender, message, queue, left)
-                    task.add_done_callback(lambda done: complete(waiter, _outcome(done)))
+                    task.add_done_callback(partial(_complete_as, waiter))
             except Exception as refused:  # noqa: BLE001 - such as a compressor without memory; its sender gets it
                 complete(waiter, refused)
 
@@ -489,7 +485,7 @@ class Producer(Startable):
         """
         if isinstance(messages, Iterable):
             messages = list(messages)
-            if key is None and self._sender and not self._interceptors and running_loop() is self._loop:
+            if key is None and self._sender and not self._is_intercepted and running_loop() is self._loop:
                 with suppress(RaptorMQError):  # the other coroutine raises it
                     outgoing = self._prepare_list(messages)  # takes less time than the copies
                     return self._send_prepared(outgoing, queue, None, self._seconds(timeout))
@@ -787,6 +783,10 @@ def _size_of(message: Message) -> int:
 
 def _outcome(done: asyncio.Future[SendResult]) -> SendResult | BaseException:
     return ClientClosed(CLOSED) if done.cancelled() else done.exception() or done.result()
+
+
+def _complete_as(waiter: Waiter, done: asyncio.Future[SendResult]) -> None:
+    complete(waiter, _outcome(done))
 
 
 def _unchanged(outgoing: SendRequest, _: MessageQueue) -> SendRequest:
