@@ -17,6 +17,7 @@ from raptormq.client.producer.send_room import InLine, SendRoom
 from raptormq.errors import ClientClosed, MessageError, RequestTimeout
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.compression import Compression, compress
 from tests.client.batch_queues import Broker, make_batch_queue
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
@@ -313,15 +314,55 @@ async def test_what_is_no_message_is_refused_while_the_line_is_full(tmp_path: Pa
 
 @MODES
 @pytest.mark.parametrize("way", [way for way in WAYS if "batch" not in way])
-async def test_an_invalid_message_is_refused_before_it_waits(tmp_path: Path, auto_batch: bool, way: str) -> None:
+@pytest.mark.parametrize(
+    ("invalid", "reason"),
+    [
+        (Message("no topic!", b"x"), "illegal characters"),
+        (Message("t", bytes(40_001)), "larger than"),
+        (Message("t", b"x", properties={"a": "\x01"}), "separators"),
+        (Message("t", b"x", properties={"UNIQ_KEY": "\x01"}), "separators"),
+        (Message("t", b"x", wait_stored=cast("bool", "yes")), "wait_stored"),
+    ],
+    ids=["topic", "size", "property", "id", "field"],
+)
+async def test_an_invalid_message_is_refused_before_it_waits(
+    tmp_path: Path, auto_batch: bool, way: str, invalid: Message, reason: str
+) -> None:
+    settings = ProducerConfig(
+        auto_batch=auto_batch, max_in_flight_messages=1, send_timeout=0.2, max_message_bytes=40_000
+    )
+    async with Producer("p", config=settings) as producer:
+        producer._room.enter(1, 1)  # another producer of the client
+        with pytest.raises(MessageError, match=reason):
+            await WAYS[way](producer, invalid)
+        assert not producer._room.line
+        producer._room.leave(1, 1)
+
+
+@MODES
+@pytest.mark.parametrize("way", [way for way in WAYS if "batch" not in way])
+async def test_a_message_that_waits_is_compressed_once(
+    tmp_path: Path, auto_batch: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compressed: list[int] = []
+
+    def counted(body: bytes, kind: Compression) -> tuple[bytes, int]:
+        compressed.append(len(body))
+        return compress(body, kind)
+
+    monkeypatch.setattr("raptormq.client.message.send_request.compress", counted)
     async with Cluster(tmp_path) as cluster:
-        settings = ProducerConfig(auto_batch=auto_batch, max_in_flight_messages=1, send_timeout=0.2)
+        await cluster.create_topic("t", 1)
+        settings = ProducerConfig(
+            auto_batch=auto_batch, max_in_flight_messages=1, send_timeout=60, compress_over_bytes=1000
+        )
         async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
             producer._room.enter(1, 1)  # another producer of the client
-            with pytest.raises(MessageError, match="illegal characters"):
-                await WAYS[way](producer, Message("no topic!", b"x"))
-            assert not producer._room.line
+            sending = asyncio.create_task(WAYS[way](producer, Message("t", bytes(100_000))))
+            await eventually(lambda: len(producer._room.line) == 1)
             producer._room.leave(1, 1)
+            await sending
+    assert compressed == [100_000]
 
 
 @MODES

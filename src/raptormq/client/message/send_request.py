@@ -176,6 +176,28 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     Raises:
         MessageError: topic, properties or size break a rule of the broker.
     """
+    body, own_id, common = _checked(message, config)
+    body, sys_flag = compressed(body, config)
+    message_id = own_id or ids.next_id(now_ms)
+    properties = f"{common}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
+    return SendRequest(
+        RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
+    )
+
+
+def check_message(message: Message, config: ProducerConfig) -> None:
+    """Check a message like `prepare_message`, without its compression.
+
+    Raises:
+        MessageError: topic, properties or size break a rule of the broker.
+    """
+    _checked(message, config)
+
+
+def _checked(message: Message, config: ProducerConfig) -> tuple[bytes, str | None, str]:
+    """Return the body of a message, the unique id that the application has set, and the encoded properties without the
+    unique id, after all checks.
+    """
     if not isinstance(message, Message):
         raise invalid_message(message)
     check_sendable(message.topic)
@@ -184,12 +206,7 @@ def prepare_message(message: Message, ids: UniqueIdFactory, now_ms: int, config:
     body = as_bytes(message.body)
     if len(body) > config.max_message_bytes:
         raise body_too_large(len(body), config)
-    body, sys_flag = compressed(body, config)
-    message_id = (_own_id(message.properties) if message.properties else None) or ids.next_id(now_ms)
-    properties = f"{_common_properties(message)}{_UNIQUE_KEY_IS}{message_id}{names.PAIR_SEPARATOR}"
-    return SendRequest(
-        RequestCode.SEND_MESSAGE_V2, message.topic, body, sys_flag, message.flag, properties, message_id, now_ms
-    )
+    return body, _own_id(message.properties) if message.properties else None, _common_properties(message)
 
 
 def prepare_redelivery(message: MessageExt, group: str, config: ProducerConfig) -> SendRequest:

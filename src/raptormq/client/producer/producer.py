@@ -30,6 +30,7 @@ from raptormq.client.message import (
     SendRequest,
     as_messages,
     check_destination,
+    check_message,
     prepare_batch,
     prepare_encoded,
     prepare_message,
@@ -404,7 +405,8 @@ class Producer(Startable):
 
     def _reject_invalid(self, message: Message, queue: MessageQueue | None) -> None:
         """Raise the `MessageError` of an invalid message before its wait, not after it."""
-        check_destination(queue, prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config).topic)
+        check_message(message, self._config)
+        check_destination(queue, message.topic)
 
     def _wait_in_line(
         self,
