@@ -51,11 +51,19 @@ _HA_PORT_STEP = 1
 class TableChangeBarrier:
     """Waits until changes are on disk, replicated and registered with the name servers."""
 
-    def __init__(self, tables: Tables, registrar: Registrar) -> None:
+    def __init__(self, store: MessageStore, tables: Tables, registrar: Registrar) -> None:
+        self._store = store
         self._tables = tables
         self._registrar = registrar
         self.records: TableRecords | None = None
         """Replicated tables, or None if the broker is not a member of a group."""
+
+    def delete_queues(self, topic: str) -> None:
+        """Delete the queues of a topic (ChangeBarrier)."""
+        if self.records is None:
+            self._store.delete_topic(topic)
+        else:
+            self.records.delete_queues(topic)
 
     async def confirmed(self) -> None:
         """Wait until a majority of the group has the change.
@@ -112,7 +120,7 @@ class Core:
         self.locks = QueueLocks(config.policies.queue_lock_ms)
         self.registry = ClientRegistry[Connection]()
         self.resets = OffsetResets(store.consumer_offsets, self.registry, self.statistics, steady_ms)
-        self.barrier = TableChangeBarrier(tables, registrar)
+        self.barrier = TableChangeBarrier(store, tables, registrar)
         self.conversions = Conversions(store, self.topics, self.barrier)
         self.reput = ReputService(store)
         self.running_config = RunningConfig(config)

@@ -398,7 +398,9 @@ def _administration(
         GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset, config.metadata),
         GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
         ProducerHandlers(core.registry),
-        CleanupHandlers(core.store, core.topics, core.address, None if copies is None else copies.connections),
+        CleanupHandlers(
+            core.store, core.topics, core.barrier, core.address, None if copies is None else copies.connections
+        ),
         RuntimeHandlers(core.store, core.topics, config, core.running_config, core.tables.delays, core.rates, facts),
         SettingsHandlers(core.running_config, core.barrier),
         StatisticsHandlers(core.statistics),

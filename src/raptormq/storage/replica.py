@@ -329,6 +329,7 @@ class Replica:
         Records that are not confirmed may still be confirmed or truncated later.
         """
         self.leads = False
+        self.discard_pending()  # what this member appended as the leader is assigned to queues anew, like other records
         self._metadata_end = self._log.end_offset  # from before a restart, or appended by this member as the leader
         self._parts.gate.close(reason)
         self._confirmation.abandon(reason)

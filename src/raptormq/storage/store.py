@@ -431,6 +431,11 @@ class MessageStore:
         """Create later queues of ``topic`` as BatchCQ queues, until the topic is deleted."""
         self._queues.batch_topics.add(topic)
 
+    def forget_batch_topic(self, topic: str) -> None:
+        """Create the first queues of ``topic`` as SimpleCQ queues. No effect on a topic with queues."""
+        if not self._queues.queue_ids(topic):
+            self._queues.batch_topics.discard(topic)
+
     def expired_queue_ends(self) -> dict[str, dict[int, int]]:
         """Return the next offset of each queue whose messages have all been deleted, by topic and queue id. Other
         replicas cannot derive them from the log.

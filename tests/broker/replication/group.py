@@ -32,7 +32,8 @@ from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, message, read_queue, small_config
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
-_MOST_TOPICS = 5
+TOPICS = ("t0", "t1", "t2", "t3")
+"""Topics that are created and deleted. A snapshot of them fits into a segment."""
 TURNS = 6
 """Iterations of the event loop in which the tasks of a member make progress."""
 
@@ -136,7 +137,8 @@ class Member:
                 task.cancel()
         self.member._raft = None
         self.member = None
-        self.saved_topics = dict(self.topics.configs)
+        saved = self.topics.to_dict()["topicConfigTable"]
+        self.saved_topics = {name: TopicConfig.from_dict(topic) for name, topic in saved.items()}
         self.boot += power
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
 
@@ -231,17 +233,25 @@ class Group:
         member.store.on_confirmed(appended.end_offset, partial(self._confirmed, places))
 
     def create_topic(self, member: Member) -> None:
-        """Create a topic of either queue type at a member, and send messages to it at once. There are few topics,
-        because a snapshot has to fit into a segment."""
-        if len(member.topics.configs) >= _MOST_TOPICS:
+        """Create a topic of either queue type at a member, perhaps again, and send messages to it at once."""
+        free = [name for name in TOPICS if name not in member.topics.configs]
+        if not free:
             return
-        self._number += 1
-        name = f"topic-{self._number}"
+        name = self.rng.choice(free)
         attributes = {QUEUE_TYPE: BATCH_CQ} if self.rng.random() < 0.7 else {}
-        member.topics.put(TopicConfig(name, 1, 1, int(Perm.READ | Perm.WRITE), attributes=attributes))
         with suppress(StorageError):
+            member.topics.put(TopicConfig(name, 1, 1, int(Perm.READ | Perm.WRITE), attributes=attributes))
             for _ in range(self.rng.randint(1, 3)):
-                member.store.append([message("first", topic=name)])
+                self._number += 1
+                member.store.append([message(f"{self._number}", topic=name)])
+
+    def delete_topic(self, member: Member) -> None:
+        """Delete a topic at a member, if there is one."""
+        known = [name for name in TOPICS if name in member.topics.configs]
+        if known:
+            name = self.rng.choice(known)
+            member.topics.delete(name)
+            member.tables.delete_queues(name)
 
     def _confirmed(self, places: dict[str, int], error: StorageError | None) -> None:
         if error is None:

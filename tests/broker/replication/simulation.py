@@ -7,9 +7,8 @@ transferred. :mod:`tests.raft.simulation` does the same with the Raft library al
 
 Invariants that are checked continuously: a term has one leader. A message that a consumer has read at an offset of the
 queue stays at this offset on every member. A read returns everything that was acknowledged before it. At the end, after
-all faults are healed, the group must have a leader and all members must have its log, and queues of the types that
-their topics have. Everything acknowledged must be
-in the log once and in order, except for what retention has deleted.
+all faults are healed, the group must have a leader, and all members must have its log and the same queues, in the types
+of their topics. Everything acknowledged must be in the log once and in order, except for what retention has deleted.
 
 A failing seed is replayed by::
 
@@ -31,7 +30,7 @@ from typing import Any
 from raptormq.broker.replication.group_member import GroupMember
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
-from tests.broker.replication.group import Group, Member
+from tests.broker.replication.group import TOPICS, Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline, read_queue
 
@@ -110,11 +109,15 @@ class Simulation:
         group.start()
         await group.calm(group.is_whole)
         for _ in range(STEPS):
-            match rng.choice(("send", "send", "tick", "tick", "deliver", "deliver", "deliver", "read", "create")):
+            match rng.choice(
+                ("send", "send", "tick", "tick", "deliver", "deliver", "deliver", "read", "create", "delete")
+            ):
                 case "send" if group.leader is not None:
                     group.send(group.leader)
                 case "create" if group.leader is not None:
                     group.create_topic(group.leader)
+                case "delete" if group.leader is not None:
+                    group.delete_topic(group.leader)
                 case "tick":
                     group.tick()
                 case "deliver":
@@ -178,6 +181,16 @@ class Simulation:
                 f"{each.id} has {found}, and acknowledged are {expected}"
             )
             self._check_types(each)
+        start = max(each.store.start_offset for each in group.members.values())
+        for topic in TOPICS:
+            contents = {each.id: self._contents(each, topic, start) for each in group.members.values()}
+            assert len({tuple(each) for each in contents.values()}) == 1, f"the queues of {topic} differ: {contents}"
+
+    @staticmethod
+    def _contents(each: Member, topic: str, start: int) -> list[tuple[int, bytes]]:
+        """Return queue offsets and bodies of the messages of a topic, except for what retention has deleted."""
+        found = read_queue(each.store, topic)
+        return [(message.queue_offset, message.body) for message in found if message.physical_offset >= start]
 
     def _check_types(self, each: Member) -> None:
         """Check that a member has built the queues of each topic in the type of the topic."""

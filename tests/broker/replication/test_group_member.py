@@ -18,7 +18,7 @@ from raptormq.raft import Status, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import message
+from tests.storage.stores import bodies, message, read_queue
 
 
 def run(scenario: Any) -> None:
@@ -332,7 +332,7 @@ def test_tables_follow() -> None:
         group.now_ms += 2000
         await group.calm(group.is_whole)
         leader.topics.delete("gone")
-        leader.store.delete_topic("gone")
+        leader.tables.delete_queues("gone")
         await group.calm(group.is_whole)
         for each in followers(group):
             assert each.topics.configs == leader.topics.configs
@@ -363,6 +363,34 @@ def test_a_new_leader_has_the_last_say_about_the_tables() -> None:
     run(scenario())
 
 
+def test_a_topic_whose_deletion_is_not_confirmed_keeps_its_messages() -> None:
+    async def scenario() -> None:
+        group = Group(8)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("t", 1, 1, 6))
+        leader.store.append([message("kept", topic="t")])
+        await group.calm(group.is_whole)
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        leader.topics.delete("t")
+        leader.tables.delete_queues("t")
+        waiting = asyncio.ensure_future(leader.tables.confirmed())
+        for _ in range(40):
+            group.tick()
+            await group.settle()
+            while group.network:
+                group.deliver(0)
+                await group.settle()
+        assert group.leader not in (None, leader)
+        with pytest.raises(NotLeader):
+            await waiting
+        await group.calm(group.is_whole)
+        for each in group.members.values():
+            assert "t" in each.topics.configs
+            assert bodies(read_queue(each.store, "t")) == ["kept"]
+
+    run(scenario())
+
+
 def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
     async def scenario() -> None:
         group = Group(7)
@@ -371,7 +399,11 @@ def test_a_topic_that_is_made_again_keeps_its_new_messages() -> None:
         leader.store.append([message("old", topic="t")])
         await group.calm(group.is_whole)
         leader.topics.delete("t")
-        leader.store.delete_topic("t")
+        leader.tables.delete_queues("t")
+        with pytest.raises(StorageError, match="topic t is being deleted: retry"):
+            leader.topics.put(TopicConfig("t", 1, 1, 6))
+        assert leader.topics.auto_create("t", "template", 1) is None
+        await group.calm(group.is_whole)
         leader.topics.put(TopicConfig("t", 1, 1, 6))
         leader.store.append([message("new", topic="t")])
         await group.calm(group.is_whole)

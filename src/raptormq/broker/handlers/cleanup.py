@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raptormq.broker.tables import TopicTable
+from raptormq.broker.tables import ChangeBarrier, TopicTable
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand, response_to
@@ -23,12 +23,14 @@ class CleanupHandlers:
         self,
         store: MessageStore,
         topics: TopicTable,
+        barrier: ChangeBarrier,
         address: str,
         group_status: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         """Create the handlers. A member of a replication group passes ``group_status``, which returns fields of 907."""
         self._group_status = group_status
         self._store = store
+        self._barrier = barrier
         self._topics = topics
         self._address = address
 
@@ -53,8 +55,9 @@ class CleanupHandlers:
         """316: delete the queues of topics that are not in the topic table."""
         for topic in self._store.topics():
             if topic not in self._topics.configs:
-                self._store.delete_topic(topic)
+                self._barrier.delete_queues(topic)
         await self._store.save_deletions()
+        await self._barrier.passed()
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

@@ -117,7 +117,7 @@ class GroupHandlers:
                     self._store.consumer_offsets.remove_group(name)
                 topic = retry_topic(name)
                 if self._topics.delete(topic):
-                    self._store.delete_topic(topic)
+                    self._barrier.delete_queues(topic)
         await self._store.save_deletions()
         await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
 

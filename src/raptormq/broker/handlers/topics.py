@@ -171,7 +171,7 @@ class TopicHandlers:
         async for each in cooperatively(list(dict.fromkeys(named))):
             was_known = self._topics.delete(each)
             if was_known or self._store.queue_ids(each):
-                self._store.delete_topic(each)
+                self._barrier.delete_queues(each)
         await self._store.save_deletions()
         await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
 

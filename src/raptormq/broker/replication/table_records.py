@@ -28,6 +28,7 @@ the last snapshot, because the ends of queues are in no file.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -40,6 +41,7 @@ from raptormq.errors import BodyError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import decode_record
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.security.tables import SecurityTables
 from raptormq.storage.queue import AppendedLists, AppendResult, PendingRecord
@@ -93,6 +95,11 @@ class TableRecords:
         self._written_groups: dict[str, GroupConfig] = {}
         self._written_forbidden: dict[str, dict[str, int]] = {}
         self._unwritten_topics: dict[str, None] = {}
+        self._unwritten_deletions: dict[str, None] = {}
+        """Deleted topics without a record."""
+        self._deletions: deque[tuple[int, str]] = deque()
+        """Ends of the records that delete topics on the leader, in their order, and the topics."""
+        self._dispatched_deletion = asyncio.Event()
         self._end = 0
         self._applied = 0
         self._applied_at: deque[tuple[float, int]] = deque()
@@ -110,15 +117,18 @@ class TableRecords:
 
     def lead(self) -> None:
         """Append a snapshot, and every change from now on."""
-        self._leads = True
+        self._leads = self._topics.defers_deletions = True
         self._unwritten_topics.clear()
+        self._unwritten_deletions.clear()
         self._offsets.take_changed_rows()
         self._snapshot_at = self._clock_s() - SNAPSHOT_S  # still due if appending fails
         self._write_snapshot()
 
     def follow(self) -> None:
         """Apply the records of another leader from now on."""
-        self._leads = False
+        self._leads = self._topics.defers_deletions = False
+        self._deletions.clear()  # the records of the group delete the topics, or its next snapshot has them
+        self._dispatched_deletion.set()
 
     def log_shrunk(self) -> None:
         """Append a snapshot, because retention may have deleted the previous one."""
@@ -163,11 +173,26 @@ class TableRecords:
             self._write_topics()
             self._write_groups()
             self._write_security()
-            await self._store.wait_confirmed(self._end)
+            end = self._end
+            await self._store.wait_confirmed(end)
+            while self._deletions and self._deletions[0][0] <= end:
+                self._dispatched_deletion.clear()
+                await self._dispatched_deletion.wait()
+
+    def delete_queues(self, topic: str) -> None:
+        """Delete the queues of a topic that is not in the table. The leader deletes them like its followers when the
+        record is dispatched: if the next leader does not have the record, the topic and its messages remain.
+        """
+        if all(topic != each for _, each in self._deletions):
+            self._topic_changed(topic)
 
     def _topic_changed(self, topic: str) -> None:
         if self._leads and not self._applying:
-            self._unwritten_topics[topic] = None
+            if topic in self._topics.configs:
+                self._unwritten_topics[topic] = None
+            else:
+                self._unwritten_topics.pop(topic, None)
+                self._unwritten_deletions[topic] = None
             try:
                 self._write_topics()
             except StorageError as error:  # the message that follows fails for the same reason
@@ -194,6 +219,12 @@ class TableRecords:
             self._security_is_written = True
 
     def _write_topics(self) -> None:
+        while self._unwritten_deletions:
+            names = list(islice(self._unwritten_deletions, _PER_RECORD))
+            self._append({"topics": dict.fromkeys(names)})
+            for name in names:
+                del self._unwritten_deletions[name]
+                self._deletions.append((self._end, name))
         while self._unwritten_topics:
             names = list(islice(self._unwritten_topics, _PER_RECORD))
             self._append({"topics": {name: self._topics.stored(name) for name in names}})
@@ -273,11 +304,24 @@ class TableRecords:
         """Apply the table records of a dispatched batch (IndexBuilder)."""
         for index, record in enumerate(batch.records):
             if record.topic == TABLES_TOPIC:
-                if not self._leads:
-                    end = batch.physical_offsets[index] + batch.sizes[index]
+                end = batch.physical_offsets[index] + batch.sizes[index]
+                if self._leads:
+                    self._delete_dispatched(end)
+                else:
                     self._apply(bytes(record.body), end, batch.queue_offsets[index])
                 self._applied = batch.queue_offsets[index] + 1
                 self._track_applied()
+
+    def _delete_dispatched(self, end: int) -> None:
+        self._applying = True
+        try:
+            while self._deletions and self._deletions[0][0] <= end:
+                at, name = self._deletions.popleft()
+                self._store.delete_topic(name, at)
+                self._topics.finish_deletion(name)
+                self._dispatched_deletion.set()
+        finally:
+            self._applying = False
 
     def build_lists(self, batch: AppendedLists) -> None:
         """Do nothing: clients cannot send to the topic (IndexBuilder)."""
@@ -314,7 +358,7 @@ class TableRecords:
             if self._security is not None and "security" in change:
                 self._security.adopt(change["security"])
             for topic, ends in change.get("ends", {}).items():
-                if topic in self._topics.configs:
+                if topic in self._topics.configs and self._store.tombstone_offset(topic) < end:  # else deleted since
                     for queue_id, at in ends.items():
                         self._store.begin_queue_at(topic, int(queue_id), at)
             if (everything := change.get("all")) is not None:
@@ -326,7 +370,10 @@ class TableRecords:
 
     def _apply_topic(self, name: str, topic: dict[str, Any] | None, end: int) -> None:
         if topic is not None:
-            self._topics.adopt(TopicConfig.from_dict(topic))
+            config = TopicConfig.from_dict(topic)
+            if not _is_batch(config):
+                self._store.forget_batch_topic(name)  # this member led and had created it with another type
+            self._topics.adopt(config)
             return
         self._topics.delete(name)
         if self._store.tombstone_offset(name) < end:  # otherwise it was deleted before a restart
@@ -339,6 +386,10 @@ class TableRecords:
         for group in [group for group in self._groups.configs if group not in groups]:
             self._groups.delete(group)
         self._offsets.forget_other_rows(set(everything["offsets"]))
+
+
+def _is_batch(config: TopicConfig) -> bool:
+    return config.attributes.get(QUEUE_TYPE) == BATCH_CQ
 
 
 def _parts(entries: Any) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,9 @@ from typing import Protocol
 class ChangeBarrier(Protocol):
     """Waits until changes are durable and visible to clients."""
 
+    def delete_queues(self, topic: str) -> None:
+        """Delete the queues of a topic that is not in the topic table, in a group when a majority has the change."""
+
     async def passed(self) -> None:
         """Wait until all previous changes are saved and registered with the reachable name servers.
 

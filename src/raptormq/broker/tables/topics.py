@@ -25,6 +25,7 @@ from typing import Any
 
 from raptormq.broker.config import Identity, Policies
 from raptormq.broker.tables.attributes import TOPIC_ATTRIBUTES, EffectNotices, change_attributes
+from raptormq.errors import StorageError
 from raptormq.protocol import topic_names
 from raptormq.protocol.bodies.topic_config import (
     READ_WRITE,
@@ -104,6 +105,10 @@ class TopicTable:
         self.configs: dict[str, TopicConfig] = dict(table.topics)
         self.version: DataVersion = table.data_version
         self._plain = {name: config.to_stored() for name, config in table.topics.items()}
+        self.defers_deletions = False
+        """Whether a deleted topic stays in ``topics.json``, and cannot be created again, until `finish_deletion`."""
+        self._deleting: dict[str, dict[str, Any]] = {}
+        """Objects of these topics in ``topics.json``."""
         self._clock = clock
         self._new_id = new_id
         self._is_saved: Callable[[str], bool] = lambda _: True
@@ -125,7 +130,13 @@ class TopicTable:
         return self.configs.get(topic)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic. Return False if nothing has changed. The id in ``config`` is ignored."""
+        """Create or change a topic. Return False if nothing has changed. The id in ``config`` is ignored.
+
+        Raises:
+            StorageError: the topic is being deleted.
+        """
+        if config.topic_name in self._deleting:
+            raise StorageError(f"topic {config.topic_name} is being deleted: retry")
         current = self.configs.get(config.topic_name)
         if current == config:
             return False
@@ -164,6 +175,7 @@ class TopicTable:
 
     def _set(self, config: TopicConfig, topic_id: str) -> None:
         name = config.topic_name
+        self._deleting.pop(name, None)
         self.configs[name] = config = replace(config, topic_id=topic_id)
         self._plain[name] = config.to_stored()
         self._notices.log_new(name, config.attributes)
@@ -172,10 +184,18 @@ class TopicTable:
     def delete(self, topic: str) -> bool:
         """Remove a topic. Return False if it does not exist."""
         if self.configs.pop(topic, None) is None:
+            self.finish_deletion(topic)
             return False
-        del self._plain[topic]
+        plain = self._plain.pop(topic)
+        if self.defers_deletions:
+            self._deleting[topic] = plain
         self._changed(topic)
         return True
+
+    def finish_deletion(self, topic: str) -> None:
+        """Remove a deleted topic from ``topics.json``, see `defers_deletions`."""
+        if self._deleting.pop(topic, None) is not None:
+            self._changed(topic)
 
     def add_missing(self, configs: Iterable[TopicConfig]) -> None:
         """Create the topics that do not exist. Other topics are not changed."""
@@ -188,7 +208,7 @@ class TopicTable:
         does not exist or has no INHERIT permission.
         """
         base = self.configs.get(template)
-        if base is None or not base.perm & Perm.INHERIT:
+        if base is None or not base.perm & Perm.INHERIT or topic in self._deleting:
             return None
         count = max(1, min(queues, base.write_queue_nums))
         config = replace(
@@ -219,7 +239,7 @@ class TopicTable:
         """Return the content of ``topics.json``. The objects of the topics are cached, because every change writes the
         whole table, which may have thousands of topics.
         """
-        return {"dataVersion": self.version.to_dict(), "topicConfigTable": dict(self._plain)}
+        return {"dataVersion": self.version.to_dict(), "topicConfigTable": self._plain | self._deleting}
 
     def bump_version(self) -> None:
         """Increment the version, so that name servers accept the next registration without a changed topic."""
