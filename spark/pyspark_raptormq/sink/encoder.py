@@ -25,6 +25,7 @@ from raptormq.errors import MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, NAME_SEPARATOR, PAIR_SEPARATOR
+from raptormq.protocol.topic_names import is_derived_topic
 
 _Numbers = npt.NDArray[np.int64]
 _COLUMNS = frozenset({"value", "body", "topic", "tags", "keys"})
@@ -122,6 +123,8 @@ class RowEncoder:
         keys = _joined_keys(found["keys"]) if "keys" in found else None
         if bodies.null_count or not topic or tag is None or len(tag) > _MAX_TAG_CHARS:
             return None
+        if is_derived_topic(topic):  # brokers refuse batches for them
+            return None
         if "keys" in found and (keys is None or pc.any(pc.match_substring_regex(keys, _SEPARATORS)).as_py()):
             return None
         try:
@@ -202,14 +205,16 @@ def _only(column: pa.Array) -> str | None:
 
 
 def _joined_keys(column: pa.Array) -> pa.Array | None:
-    """Return the keys of each row with separators, empty if there are none; None if a key is empty or null, for
-    `RowReader` to decide."""
+    """Return the keys of each row with separators, empty if there are none; None if a key is empty, null or contains
+    the separator, for `RowReader` to decide."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         words = [KEY_SEPARATOR.join(text.split()) if text else "" for text in column.to_pylist()]
         return pa.array(words, pa.string())
     column = column.cast(pa.list_(pa.string()))
     keys = column.flatten()
     if keys.null_count or pc.any(pc.equal(keys, "")).as_py():
+        return None
+    if pc.any(pc.match_substring(keys, KEY_SEPARATOR)).as_py():
         return None
     return pc.fill_null(pc.binary_join(column, KEY_SEPARATOR), "")
 

@@ -54,6 +54,8 @@ async def test_a_broker_that_does_not_know_batches_is_reported() -> None:
     ("batch", "reason"),
     [
         (EncodedBatch("no topic", BODY, ["id1", "id2"]), "no topic"),
+        (EncodedBatch("%RETRY%g", BODY, ["id1", "id2"]), "a batch cannot go to %RETRY%g"),
+        (EncodedBatch("%DLQ%g", BODY, ["id1", "id2"]), "a batch cannot go to %DLQ%g"),
         (EncodedBatch("t", BODY, ["id1", "id2"], "a||b"), "several tags"),
         (EncodedBatch("t", bytes(101), ["id1"]), "101 bytes is larger than 100"),
     ],

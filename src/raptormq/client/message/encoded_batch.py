@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.send_request import SendRequest, body_too_large, check_sendable, prepare_merged
+from raptormq.client.message.send_request import SendRequest, body_too_large, check_batch_topic, prepare_merged
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.message import Message
@@ -48,9 +48,10 @@ def prepare_encoded(batch: EncodedBatch, ids: UniqueIdFactory, now_ms: int, conf
     """Prepare an encoded batch as one request. The records are not checked.
 
     Raises:
-        MessageError: the topic or the tag is not valid, or the batch is larger than `max_message_bytes`.
+        MessageError: the topic or the tag is not valid, the topic takes no batches, or the batch is larger than
+            `max_message_bytes`.
     """
-    check_sendable(batch.topic)
+    check_batch_topic(batch.topic)
     if len(batch.body) > config.max_message_bytes:
         raise body_too_large(len(batch.body), config)
     batch_id = ids.next_id(now_ms)

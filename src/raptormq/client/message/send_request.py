@@ -286,6 +286,17 @@ def is_mergeable_topic(topic: str) -> bool:
     return not is_derived_topic(topic)
 
 
+def check_batch_topic(topic: str) -> None:
+    """Check the topic of a batch.
+
+    Raises:
+        MessageError: see `check_sendable`; or it is a retry or dead letter topic.
+    """
+    check_sendable(topic)
+    if is_derived_topic(topic):
+        raise MessageError(f"a batch cannot go to {topic}: retry topics and dead letters take single messages")
+
+
 def is_mergeable(message: Message, queue: MessageQueue | None) -> bool:
     """Return whether a message may be merged: it has no delay, no priority, and, with a sharding key, an explicit
     queue."""
@@ -367,9 +378,7 @@ def prepare_batch(
             f"a batch has at most {MAX_BATCH_RECORDS} messages, not {len(messages)}: split the list with split_messages"
         )
     first = messages[0]
-    check_sendable(first.topic)
-    if is_derived_topic(first.topic):
-        raise MessageError(f"a batch cannot go to {first.topic}: retry topics and dead letters take single messages")
+    check_batch_topic(first.topic)
     message_ids: list[str] = []
     body = encode_batch(_records(messages, ids, now_ms, message_ids))
     if len(body) > config.max_message_bytes:

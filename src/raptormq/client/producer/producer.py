@@ -514,7 +514,8 @@ class Producer(Startable):
         and the message trace do not see it. The message id of the result is that of the batch.
 
         Raises:
-            MessageError: the topic or the tag is not valid, or the batch is larger than `max_message_bytes`.
+            MessageError: the topic or the tag is not valid, the topic takes no batches, or the batch is larger than
+                `max_message_bytes`.
             NoRoute, TransportError, ServerError, ClientClosed: as in `send`. Code 3: the broker does not support
                 batches, and `EncodedBatch.messages` must be sent one by one.
         """
