@@ -33,6 +33,8 @@ class HeldProducer:
         return await answer
 
     def send_with_callback(self, message: Message, callback: Callback, *, queue: MessageQueue | None = None) -> None:
+        if message.tags == "huge":
+            raise MemoryError
         if message.tags == "bad":
             raise MessageError("a tag is bad")
         self.held.append((message, callback, queue))
@@ -241,14 +243,38 @@ async def test_a_broker_that_does_not_know_batches_gets_the_messages() -> None:
     assert task.in_flight_bytes == 0
 
 
-async def test_an_error_of_the_single_messages_ends_the_task() -> None:
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        (b"TAGS\x01bad\x02WAIT\x01true\x02", "a tag is bad"),
+        (b"TAGS\x01huge\x02WAIT\x01true\x02", r"MemoryError\(\)"),
+        (b"TAGS\x01\xff\x02WAIT\x01true\x02", r"UnicodeDecodeError\(.*\)"),
+    ],
+)
+async def test_an_error_of_the_single_messages_ends_the_task(properties: bytes, reason: str) -> None:
     producer = HeldProducer()
     task = sender(producer)
-    body = encode_batch([(0, b"x", b"TAGS\x01bad\x02WAIT\x01true\x02")])
+    body = encode_batch([(0, b"x", properties)])
     await task.send(EncodedPortion([EncodedRows(1, EncodedBatch("t", body, ["id"]))], 1))
     await some_turns()
     producer.held_batches[0][1].set_exception(ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no", "a:1"))
-    with pytest.raises(
-        SendFailed, match="rows 1 to 1 of partition 3 could not be sent, at least in part: a tag is bad"
-    ):
-        await task.finish()
+    with pytest.raises(SendFailed, match=f"rows 1 to 1 of partition 3 could not be sent, at least in part: {reason}$"):
+        await asyncio.wait_for(task.finish(), 5)
+    assert task.in_flight_bytes == 0
+
+
+async def test_after_one_refused_batch_no_other_is_sent() -> None:
+    producer = HeldProducer()
+    task = sender(producer)
+    await task.send(portion(2, 1))
+    await some_turns()
+    producer.held_batches[0][1].set_exception(ServerError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no", "a:1"))
+    await some_turns()
+    await task.send(portion(2, 2, first=3))
+    await some_turns()
+    assert len(producer.held_batches) == 1
+    assert len(producer.held) == 6
+    ending = asyncio.create_task(task.finish())
+    producer.answer()
+    await ending
+    assert task.in_flight_bytes == 0

@@ -73,6 +73,8 @@ class TaskSender:
         self._failure: RaptorMQError | None = None
         self._sends: set[asyncio.Task[None]] = set()
         """Pending sends of encoded batches."""
+        self._takes_batches = True
+        """False after a broker has refused a batch, which it does not support."""
 
     @property
     def in_flight_bytes(self) -> int:
@@ -117,27 +119,29 @@ class TaskSender:
         self._raise_failure()
 
     async def _send_encoded(self, rows: EncodedRows) -> None:
-        """Send one batch; message by message to a broker that does not support batches."""
+        """Send one batch; message by message to a broker that does not support batches. `finish` raises all errors."""
         where, size = f"rows {rows.first} to {rows.last}", len(rows.batch.body)
-        outcome: SendResult | BaseException | None
+        outcome: SendResult | BaseException | None = None
         try:
-            outcome = await self._producer.send_encoded(rows.batch)
-        except ServerError as error:
-            outcome = error
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                outcome = self._send_messages(rows.batch, _Portion(self, where, len(rows.batch.message_ids), size))
-        except Exception as error:  # noqa: BLE001 - `finish` raises it
+            if self._takes_batches:
+                outcome = await self._send_batch(rows.batch)
+            if outcome is None:
+                answered = _Portion(self, where, len(rows.batch.message_ids), size)
+                for message in rows.batch.messages():
+                    self._producer.send_with_callback(message, answered)
+        except Exception as error:  # noqa: BLE001 - bytes that are not given back would stop the task for ever
             outcome = error
         if outcome is not None:
             _Portion(self, where, 1, size)(outcome)
 
-    def _send_messages(self, batch: EncodedBatch, answered: _Portion) -> RaptorMQError | None:
-        """Send the messages of a batch one by one. Return the error of the first that cannot be sent."""
+    async def _send_batch(self, batch: EncodedBatch) -> SendResult | None:
+        """Send one batch; return None, also for later batches, if a broker does not support them."""
         try:
-            for message in batch.messages():
-                self._producer.send_with_callback(message, answered)
-        except RaptorMQError as error:
-            return error
+            return await self._producer.send_encoded(batch)
+        except ServerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        self._takes_batches = False
         return None
 
     async def finish(self) -> None:
@@ -162,7 +166,8 @@ class TaskSender:
                 f"({outcome.status.name}). Set option acks to 1 to accept that"
             )
         else:
-            what = f"{where} could not be sent, at least in part: {outcome}"
+            text = str(outcome) if isinstance(outcome, RaptorMQError) else repr(outcome)  # some have no text
+            what = f"{where} could not be sent, at least in part: {text}"
         if self._failure is None:
             cause = outcome if isinstance(outcome, BaseException) else None
             self._failure = SendFailed(what)
