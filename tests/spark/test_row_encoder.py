@@ -104,6 +104,13 @@ def test_the_keys_of_a_batch_fit_into_its_properties() -> None:
     assert min(chars[:-1]) > MAX_KEYS_CHARS - 101
 
 
+def test_staged_batches_do_not_list_their_keys() -> None:
+    rows = batch(value=(BYTES, [b""] * 300), keys=(KEYS, [[f"{number:0100}"] for number in range(300)]))
+    [found] = encoded(rows, replace(OPTIONS, exactly_once=True))
+    assert messages_of([found]) == by_row(rows)
+    assert not found.batch.keys
+
+
 def test_ids_differ_between_many_rows() -> None:
     """Only 65,536 ids of a millisecond are distinct."""
     times = iter(range(100))

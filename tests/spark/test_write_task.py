@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.sink.options import parse_sink_options
-from pyspark_raptormq.sink.writer import write_task
+from pyspark_raptormq.sink.writer import RaptorMQWriter
 from raptormq.client import AdminClient, MessageExt, PullConsumer
 from tests.spark.servers import Servers
 
@@ -31,12 +31,16 @@ async def _stored(name_server: str) -> list[MessageExt]:
     return found
 
 
+@pytest.mark.parametrize("exactly_once", ["false", "true"])
 @pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
 async def test_rows_are_stored_once_with_tag_and_keys(
-    tmp_path: Path, free_ports: Callable[[int], list[int]], queue_type: str
+    tmp_path: Path, free_ports: Callable[[int], list[int]], queue_type: str, exactly_once: str
 ) -> None:
     servers = Servers(tmp_path, free_ports(2))
-    options = parse_sink_options({"nameServer": servers.name_server, "topic": "t", "batchMaxBytes": "16k"})
+    options = parse_sink_options(
+        {"nameServer": servers.name_server, "topic": "t", "batchMaxBytes": "16k", "exactlyOnce": exactly_once}
+    )
+    writer = RaptorMQWriter(options, "broker-a")
     numbers = range(ROWS)
     rows = pa.record_batch(
         {
@@ -47,7 +51,8 @@ async def test_rows_are_stored_once_with_tag_and_keys(
     )
     async with servers.names(), servers.broker(), AdminClient(name_servers=servers.name_server) as admin:
         await admin.create_topic("t", 4, 4, attributes={"queue.type": queue_type})
-        written = await asyncio.to_thread(write_task, iter([rows.slice(0, 1000), rows.slice(1000)]), options)
+        written = await asyncio.to_thread(writer.write, iter([rows.slice(0, 1000), rows.slice(1000)]))
+        await asyncio.to_thread(writer.commit, [written])
         await asyncio.to_thread(cluster_of(options.connection).close)
         assert written.rows == ROWS
         found = await _stored(servers.name_server)

@@ -89,6 +89,8 @@ class RowEncoder:
         self._topic = options.topic
         self._max_bytes = min(options.batch_max_bytes, options.max_message_bytes)
         self._is_possible = not (options.encrypt or options.compress_batches)
+        self._with_keys = not options.exactly_once
+        """Whether batches list the keys of their messages. Brokers that stage a batch read them in the messages."""
         self._ids = ids
         self._clock_ms = clock_ms
 
@@ -135,13 +137,13 @@ class RowEncoder:
 
     def _ends(self, sizes: _Numbers, key_bytes: _Numbers) -> list[int]:
         """Return the ends of the batches, as indices of rows. Each has at most `batchMaxBytes`, and keys for which the
-        properties of the batch have room."""
+        properties of the batch have room, if it lists them."""
         size_sums, key_sums = np.cumsum(sizes), np.cumsum(key_bytes + len(KEY_SEPARATOR))
         ends, start = [0], 0
         while start < len(sizes):
             size_before, keys_before = (size_sums[start - 1], key_sums[start - 1]) if start else (0, 0)
             end = int(np.searchsorted(size_sums, size_before + self._max_bytes, "right"))
-            if key_bytes.any():
+            if self._with_keys and key_bytes.any():
                 end = min(end, int(np.searchsorted(key_sums, keys_before + MAX_KEYS_CHARS, "right")))
             start = min(end, start + MAX_BATCH_RECORDS)
             ends.append(start)
@@ -175,7 +177,7 @@ class RowEncoder:
             batches = []
             for begin, stop in pairwise(bound - start for bound in bounds):
                 body = data.slice(at[begin], at[stop] - at[begin]).to_pybytes()
-                distinct = [] if keys is None else _distinct(keys.slice(begin, stop - begin))
+                distinct = [] if keys is None or not self._with_keys else _distinct(keys.slice(begin, stop - begin))
                 found = EncodedBatch(columns.topic, body, ids[begin:stop], columns.tag, distinct)
                 batches.append(EncodedRows(first + start + begin, found))
             yield EncodedPortion(batches, int(body_bytes[start:end].sum()))

@@ -29,7 +29,8 @@ class EncodedBatch:
     tags: str | None = None
     """The tag that every message has."""
     keys: Sequence[str] = ()
-    """The distinct keys of all messages, at most `MAX_KEYS_CHARS` characters with separators."""
+    """The distinct keys of all messages, at most `MAX_KEYS_CHARS` characters with separators. Not needed by
+    `StagingClient.stage_encoded`: brokers that stage a batch read the keys of its messages."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages, which keep their unique ids.
