@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from raptormq.client import ClientConfig, EncodedBatch, Message, Producer, ProducerConfig
@@ -39,6 +41,31 @@ async def test_an_encoded_batch_is_sent_as_it_is() -> None:
     properties = decode_properties(request.ext_fields["i"])
     assert properties.pop("UNIQ_KEY") == result.message_id
     assert properties == {"TAGS": "x", "KEYS": "k l", "WAIT": "true"}
+
+
+@pytest.mark.parametrize(
+    ("body", "compress_over_bytes", "is_compressed"),
+    [(b"a" * 4096, 4096, True), (b"a" * 4095, 4096, False), (b"a" * 4096, 0, False)],
+)
+async def test_the_only_message_of_a_batch_is_sent_as_single_message(
+    body: bytes, compress_over_bytes: int, is_compressed: bool
+) -> None:
+    properties = "KEYS\x01k\x02TAGS\x01x\x02WAIT\x01true\x02UNIQ_KEY\x01id1\x02"
+    only = EncodedBatch("t", encode_batch([(0, body, properties.encode())]), ["id1"], "x", ["k"])
+    config = ProducerConfig(compress_over_bytes=compress_over_bytes)
+    async with (
+        ScriptedPeer() as peer,
+        Producer("g", config=config, client_config=ClientConfig(peer.address)) as producer,
+    ):
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))
+        peer.on(RequestCode.SEND_MESSAGE_V2, stored(17))
+        result = await producer.send_encoded(only)
+        [request] = peer.received[RequestCode.SEND_MESSAGE_V2]
+    assert (result.queue_offset, result.message_id) == (17, "id1")
+    sys_flag = int(request.ext_fields["f"])
+    assert bool(sys_flag) is is_compressed
+    assert (zlib.decompress(request.body) if is_compressed else request.body) == body
+    assert request.ext_fields["i"] == properties
 
 
 async def test_a_broker_that_does_not_know_batches_is_reported() -> None:

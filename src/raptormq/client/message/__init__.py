@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from raptormq.client.message.copying import snapshot, values_of
 from raptormq.client.message.decoding import decode_batches, decode_messages, message_count
-from raptormq.client.message.encoded_batch import EncodedBatch, prepare_encoded
+from raptormq.client.message.encoded_batch import EncodedBatch, prepare_encoded, prepare_only
 from raptormq.client.message.encryption import Encryptor, decrypt
 from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
 from raptormq.client.message.send_request import (
@@ -69,6 +69,7 @@ __all__ = [
     "prepare_encoded",
     "prepare_merged",
     "prepare_message",
+    "prepare_only",
     "prepare_redelivery",
     "prepare_single",
     "snapshot",

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raptormq.client.config import ProducerConfig
-from raptormq.client.message.send_request import SendRequest, body_too_large, check_batch_topic, prepare_merged
+from raptormq.client.message.send_request import (
+    SendRequest,
+    body_too_large,
+    check_batch_topic,
+    prepare_merged,
+    prepare_single,
+)
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import decode_batch
 from raptormq.protocol.message import Message
@@ -52,8 +58,24 @@ def prepare_encoded(batch: EncodedBatch, ids: UniqueIdFactory, now_ms: int, conf
         MessageError: the topic or the tag is not valid, the topic takes no batches, or the batch is larger than
             `max_message_bytes`.
     """
+    _check(batch, config)
+    batch_id = ids.next_id(now_ms)
+    return prepare_merged(batch.topic, batch.body, batch.message_ids, 0, batch.tags, batch.keys, True, batch_id, now_ms)
+
+
+def prepare_only(batch: EncodedBatch, now_ms: int, config: ProducerConfig) -> SendRequest:
+    """Prepare the only message of an encoded batch as a single message, compressed if it is large enough.
+
+    Raises:
+        MessageError: as in `prepare_encoded`.
+        RecordError: the body is not a batch.
+    """
+    _check(batch, config)
+    [(flag, body, properties)] = decode_batch(batch.body)
+    return prepare_single(batch.topic, (flag, body, properties.decode()), 0, batch.message_ids[0], now_ms, config)
+
+
+def _check(batch: EncodedBatch, config: ProducerConfig) -> None:
     check_batch_topic(batch.topic)
     if len(batch.body) > config.max_message_bytes:
         raise body_too_large(len(batch.body), config)
-    batch_id = ids.next_id(now_ms)
-    return prepare_merged(batch.topic, batch.body, batch.message_ids, 0, batch.tags, batch.keys, True, batch_id, now_ms)

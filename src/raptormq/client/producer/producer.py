@@ -34,6 +34,7 @@ from raptormq.client.message import (
     prepare_batch,
     prepare_encoded,
     prepare_message,
+    prepare_only,
     prepare_redelivery,
     snapshot,
     with_sharding_key,
@@ -511,7 +512,8 @@ class Producer(Startable):
 
     async def send_encoded(self, batch: EncodedBatch) -> SendResult:
         """Send messages that the application has encoded as one request, which is not merged with others. Interceptors
-        and the message trace do not see it. The message id of the result is that of the batch.
+        and the message trace do not see it. The message id of the result is that of the batch. The only message of
+        a batch becomes a single message, which may be compressed, as with AutoBatch.
 
         Raises:
             MessageError: the topic or the tag is not valid, the topic takes no batches, or the batch is larger than
@@ -520,7 +522,11 @@ class Producer(Startable):
                 batches, and `EncodedBatch.messages` must be sent one by one.
         """
         self._running()
-        outgoing = prepare_encoded(batch, self._ids, time.time_ns() // 1_000_000, self._config)
+        now_ms = time.time_ns() // 1_000_000
+        if len(batch.message_ids) == 1:
+            outgoing = prepare_only(batch, now_ms, self._config)
+        else:
+            outgoing = prepare_encoded(batch, self._ids, now_ms, self._config)
         return await self._send_prepared(outgoing, None, None, self._config.send_timeout)
 
     async def _send_prepared(
