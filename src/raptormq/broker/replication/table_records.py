@@ -2,8 +2,9 @@
 
 The leader appends changes to the topic :data:`TABLES_TOPIC`, queue 0. The record of a topic precedes every message of
 the topic in the log. A request that changes a table is answered when its record is confirmed. Followers apply a record
-when it is dispatched, so in the order of the log. A new leader appends a snapshot of all tables, which removes entries
-that only other members have.
+when it is dispatched, so in the order of the log. The leader changes its tables at once, but deletes the queues of a
+topic at the same place of the log as its followers. A new leader appends a snapshot of all tables, which removes
+entries that only other members have, and restores those that only other members have deleted.
 
 Body of a record in JSON; each field is optional::
 
