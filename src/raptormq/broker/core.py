@@ -76,9 +76,17 @@ class TableChangeBarrier:
 
     async def passed(self) -> None:
         """Wait for the table files, the replication group and the name servers."""
-        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+        await self._saved()
         await self.confirmed()
         await self._registrar.synced(PROPAGATION_TIMEOUT_S)
+
+    async def registered(self) -> None:
+        """Wait for the table files and the name servers (ChangeBarrier)."""
+        await self._saved()
+        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
+
+    async def _saved(self) -> None:
+        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
 
 
 def own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | None:

@@ -308,6 +308,7 @@ class Replica:
         appender = self._parts.appender
         appender.last_timestamp = max(appender.last_timestamp, self._dispatcher.last_timestamp)
         self.leads = True
+        self._confirmation.resume()
         self._parts.gate.open()
 
     def pause(self, reason: StorageError) -> None:

@@ -14,7 +14,7 @@ from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import NotLeader, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from raptormq.raft import Status, VoteRequest, VoteResponse
+from raptormq.raft import Status, TransferLeadership, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -387,6 +387,111 @@ def test_a_topic_whose_deletion_is_not_confirmed_keeps_its_messages() -> None:
         for each in group.members.values():
             assert "t" in each.topics.configs
             assert bodies(read_queue(each.store, "t")) == ["kept"]
+
+    run(scenario())
+
+
+def test_a_deletion_that_is_requested_again_keeps_the_topic_from_being_made_again() -> None:
+    async def scenario() -> None:
+        group = Group(7)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("t", 1, 1, 6))
+        await group.calm(group.is_whole)
+        for _ in range(2):
+            leader.topics.delete("t")
+            leader.tables.delete_queues("t")
+        with pytest.raises(StorageError, match="is being deleted"):
+            leader.topics.put(TopicConfig("t", 1, 1, 6))
+        await group.calm(group.is_whole)
+        assert leader.topics.put(TopicConfig("t", 1, 1, 6))
+
+    run(scenario())
+
+
+async def replaced(group: Group, leader: Member) -> Member:
+    """Cut the leader off until another member leads."""
+    group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+    for _ in range(40):
+        group.tick()
+        await group.settle()
+        while group.network:
+            group.deliver(0)
+            await group.settle()
+    assert group.leader not in (None, leader)
+    assert group.leader is not None
+    return group.leader
+
+
+def test_a_wait_that_begins_after_the_loss_of_leadership_confirms_nothing() -> None:
+    async def scenario() -> None:
+        group = Group(8)
+        leader = await formed(group)
+        await group.calm(group.is_whole)
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        leader.topics.put(TopicConfig("made", 1, 1, 6))
+        appended = leader.store.append([message("lost")])
+        successor = await replaced(group, leader)
+        with pytest.raises(NotLeader, match="whether the change is made is not known"):
+            await leader.tables.confirmed()
+        told: list[StorageError | None] = []
+        leader.store.on_confirmed(appended.end_offset, told.append)
+        for _ in range(5):
+            successor.store.append([message("x" * 300)])
+        await group.calm(group.is_whole)
+        leader.store.on_confirmed(appended.end_offset, told.append)
+        assert [type(each) for each in told] == [NotLeader, NotLeader]
+        assert "lost" not in messages_of(leader)
+        assert "made" not in leader.topics.configs
+
+    run(scenario())
+
+
+def test_a_topic_of_a_lost_leadership_can_be_made_when_it_leads_again() -> None:
+    async def scenario() -> None:
+        group = Group(8)
+        leader = await formed(group)
+        await group.calm(group.is_whole)
+        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        leader.topics.put(TopicConfig("x", 1, 1, 6))
+        leader.topics.delete("x")
+        leader.tables.delete_queues("x")
+        await replaced(group, leader)
+        await group.calm(group.is_whole)
+        assert "x" not in leader.topics.to_dict()["topicConfigTable"]
+        for _ in range(30):
+            successor = group.leader
+            if successor is leader:
+                break
+            if successor is not None and successor.member is not None:
+                successor.member.propose(TransferLeadership(leader.id))
+            for _ in range(20):
+                group.tick()
+                await group.settle()
+                while group.network:
+                    group.deliver(0)
+                    await group.settle()
+        await group.calm(group.is_whole)
+        assert leader.topics.put(TopicConfig("x", 1, 1, 6))
+
+    run(scenario())
+
+
+def test_no_member_keeps_offsets_of_a_deleted_topic() -> None:
+    async def scenario() -> None:
+        group = Group(9)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("t", 1, 1, 6))
+        leader.store.append([message("old", topic="t")])
+        await group.calm(group.is_whole)
+        leader.store.consumer_offsets.commit("t", "g", 0, 1)
+        leader.topics.delete("t")
+        leader.tables.delete_queues("t")
+        leader.tables.flush()  # as before a transfer of leadership
+        assert leader.member is not None
+        leader.member.propose(TransferLeadership(followers(group)[0].id))
+        await group.calm(lambda: group.is_whole() and group.leader is not leader)
+        for each in group.members.values():
+            assert "t@g" not in dict(each.store.consumer_offsets.rows()), each.id
 
     run(scenario())
 

@@ -41,7 +41,7 @@ class SettingsHandlers:
             waiting = self._config.update(pairs)
         except (ConfigError, UnicodeDecodeError) as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        await self._barrier.passed()
+        await self._barrier.registered()
         remarks = []
         if waiting:
             remarks.append(f"effective at the next start: {', '.join(sorted(waiting))}")

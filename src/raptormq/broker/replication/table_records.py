@@ -31,14 +31,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import orjson
 
 from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
-from raptormq.errors import BodyError, StorageError
+from raptormq.errors import BodyError, NotLeader, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import decode_record
@@ -50,6 +50,8 @@ from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
+_Row = dict[int, int]
+"""Committed offsets of a group in a topic, by queue."""
 REPLICATED_TABLES = ("topics.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
 """Files in ``config`` that a member with an empty log does not need, because their contents are in the log or derived
 from it."""
@@ -120,10 +122,12 @@ class TableRecords:
         """Append a snapshot, and every change from now on."""
         self._leads = self._topics.defers_deletions = True
         self._unwritten_topics.clear()
-        self._unwritten_deletions.clear()
+        # Their earlier records, if there were any, may be truncated.
+        self._unwritten_deletions = dict.fromkeys(self._topics.deleting)
         self._offsets.take_changed_rows()
         self._snapshot_at = self._clock_s() - SNAPSHOT_S  # still due if appending fails
         self._write_snapshot()
+        self._write_topics()
 
     def follow(self) -> None:
         """Apply the records of another leader from now on."""
@@ -157,7 +161,7 @@ class TableRecords:
             self._write_topics()
             self._write_groups()
             self._write_security()
-            for part in _parts(rows.items()):
+            for part in _parts(self._lasting(rows).items()):
                 self._append({"offsets": part})
         except StorageError as error:
             for key in rows:
@@ -170,15 +174,16 @@ class TableRecords:
         Raises:
             StorageError: a change cannot be appended, or this member no longer leads.
         """
-        if self._leads:
-            self._write_topics()
-            self._write_groups()
-            self._write_security()
-            end = self._end
-            await self._store.wait_confirmed(end)
-            while self._deletions and self._deletions[0][0] <= end:
-                self._dispatched_deletion.clear()
-                await self._dispatched_deletion.wait()
+        if not self._leads:
+            raise NotLeader("this member does not lead its group any more: whether the change is made is not known")
+        self._write_topics()
+        self._write_groups()
+        self._write_security()
+        end = self._end
+        await self._store.wait_confirmed(end)
+        while self._deletions and self._deletions[0][0] <= end:
+            self._dispatched_deletion.clear()
+            await self._dispatched_deletion.wait()
 
     def delete_queues(self, topic: str) -> None:
         """Delete the queues of a topic that is not in the table. The leader deletes them like its followers when the
@@ -247,7 +252,8 @@ class TableRecords:
 
     def _write_snapshot(self) -> None:
         log_start = self._store.start_offset
-        topics, groups, offsets = self._topics, self._groups, dict(self._offsets.rows())
+        topics, groups = self._topics, self._groups
+        offsets = {key: row for key, row in self._lasting(dict(self._offsets.rows())).items() if row is not None}
         for part in _parts((name, topics.stored(name)) for name in topics.configs):
             self._append({"topics": part})
         for part in _parts((name, config.to_dict()) for name, config in groups.configs.items()):
@@ -264,6 +270,11 @@ class TableRecords:
         self._snapshot_at = self._clock_s()
         self._written_groups = dict(groups.configs)
         self._written_forbidden = {group: dict(row) for group, row in groups.forbidden.items()}
+
+    def _lasting(self, rows: Mapping[str, _Row | None]) -> dict[str, _Row | None]:
+        """Return rows of offsets, None for a topic that is being deleted: no member may keep a row without a topic."""
+        deleting = self._topics.deleting
+        return {key: None if key.partition("@")[0] in deleting else row for key, row in rows.items()}
 
     def _append(self, change: dict[str, Any]) -> None:
         body = orjson.dumps(change, option=orjson.OPT_NON_STR_KEYS)
@@ -317,12 +328,13 @@ class TableRecords:
         self._applying = True
         try:
             while self._deletions and self._deletions[0][0] <= end:
-                at, name = self._deletions.popleft()
+                at, name = self._deletions[0]
                 self._store.delete_topic(name, at)
+                self._deletions.popleft()
                 self._topics.finish_deletion(name)
-                self._dispatched_deletion.set()
         finally:
             self._applying = False
+            self._dispatched_deletion.set()
 
     def build_lists(self, batch: AppendedLists) -> None:
         """Do nothing: clients cannot send to the topic (IndexBuilder)."""
@@ -382,6 +394,8 @@ class TableRecords:
 
     def _remove_unlisted(self, everything: dict[str, list[str]]) -> None:
         topics, groups = set(everything["topics"]), set(everything["groups"])
+        for topic in [topic for topic in self._topics.deleting if topic not in topics]:
+            self._topics.finish_deletion(topic)
         for topic in [topic for topic in self._topics.configs if topic not in topics]:
             self._topics.delete(topic)
         for group in [group for group in self._groups.configs if group not in groups]:

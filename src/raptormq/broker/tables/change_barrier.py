@@ -12,7 +12,16 @@ class ChangeBarrier(Protocol):
         """Delete the queues of a topic that is not in the topic table, in a group when a majority has the change."""
 
     async def passed(self) -> None:
-        """Wait until all previous changes are saved and registered with the reachable name servers.
+        """Wait until all previous changes are saved, confirmed by a group and registered with the reachable name
+        servers.
+
+        Raises:
+            StorageError: a table could not be saved, or this broker does not lead its group any more.
+        """
+
+    async def registered(self) -> None:
+        """Wait until the reachable name servers know the settings and topics of this broker. Unlike `passed` it needs
+        no majority of a group, because a follower has settings of its own.
 
         Raises:
             StorageError: a table could not be saved.

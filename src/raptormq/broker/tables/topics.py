@@ -19,7 +19,7 @@ broker contains this broker. ``TBW102`` is the template for routes and settings 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -184,13 +184,19 @@ class TopicTable:
     def delete(self, topic: str) -> bool:
         """Remove a topic. Return False if it does not exist."""
         if self.configs.pop(topic, None) is None:
-            self.finish_deletion(topic)
+            if not self.defers_deletions:
+                self.finish_deletion(topic)
             return False
         plain = self._plain.pop(topic)
         if self.defers_deletions:
             self._deleting[topic] = plain
         self._changed(topic)
         return True
+
+    @property
+    def deleting(self) -> Collection[str]:
+        """Topics whose deletion is not finished."""
+        return self._deleting.keys()
 
     def finish_deletion(self, topic: str) -> None:
         """Remove a deleted topic from ``topics.json``, see `defers_deletions`."""

@@ -39,6 +39,7 @@ class Reconnector:
         self._pool = pool
         self._routes = routes
         self._waits: dict[tuple[str, str | None], SharedTask[str | None]] = {}
+        self._is_closed = False
 
     async def wait(
         self, topic: str, failed: TopicQueues | None, broker_name: str | None, deadline: float
@@ -56,8 +57,8 @@ class Reconnector:
             TimeoutError: the deadline has passed.
         """
         cached = self._routes.cached(topic)
-        if cached is None or (failed is not None and failed != cached):
-            return None
+        if self._is_closed or cached is None or (failed is not None and failed != cached):
+            return None  # the next attempt reports a closed client
         key = topic, broker_name
         shared = self._waits.get(key)
         if shared is None:
@@ -70,7 +71,8 @@ class Reconnector:
             return None  # the next attempt reports it
 
     def close(self) -> None:
-        """End all waits."""
+        """End all waits, also those that begin later."""
+        self._is_closed = True
         for shared in self._waits.values():
             shared.task.cancel()
 

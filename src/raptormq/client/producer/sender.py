@@ -29,7 +29,6 @@ from raptormq.client.producer.in_flight import InFlight
 from raptormq.client.producer.queue_selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import (
-    BufferFull,
     ConnectError,
     ConnectionClosed,
     NoRoute,
@@ -484,7 +483,6 @@ _NOT_STORED = frozenset(
         ResponseCode.SYSTEM_BUSY,
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         ResponseCode.MESSAGE_ILLEGAL,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.NO_PERMISSION,
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.INVALID_PARAMETER,
@@ -497,7 +495,7 @@ def failed_attempt(
     error: RaptorMQError, target: MessageQueue | None, address: str | None, seconds: float, *, is_sent: bool
 ) -> SendAttempt:
     """Return the description of a failed attempt. `is_sent`: the request was passed to the connection to the broker."""
-    is_refused = isinstance(error, ConnectError | NoRoute | BufferFull) or (
+    is_refused = isinstance(error, ConnectError | NoRoute) or (
         isinstance(error, ServerError) and error.code in _NOT_STORED
     )
     broker = target.broker_name if target is not None else None

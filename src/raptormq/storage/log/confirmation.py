@@ -35,6 +35,8 @@ class Confirmation:
         """Offset that the group has confirmed; None without a group."""
         self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
+        self._abandoned: tuple[int, int, StorageError] | None = None
+        """Log offsets between which records may be truncated, since this member no longer leads, and its error."""
         self._listener: Callable[[], object] | None = None
 
     @property
@@ -52,7 +54,9 @@ class Confirmation:
         """Call ``callback`` with None when everything below ``end_offset`` is confirmed, or with the error that
         prevents it. If the result is known already, the callback is called immediately.
         """
-        if end_offset <= self.offset:
+        if self._abandoned is not None and self._abandoned[0] < end_offset <= self._abandoned[1]:
+            callback(self._abandoned[2])  # other records may be confirmed in the place of these by now
+        elif end_offset <= self.offset:
             callback(None)
         elif self._failure is not None:
             callback(self._failure)
@@ -82,8 +86,15 @@ class Confirmation:
         self._waits_for_flush = self._flushes_first
 
     def abandon(self, failure: StorageError) -> None:
-        """Fail all waiting callbacks with ``failure``. Records that are appended later can be confirmed."""
+        """Fail all waiting callbacks with ``failure``, and those that are registered later for records that exist now.
+        Records that are appended after :meth:`resume` can be confirmed.
+        """
+        self._abandoned = self.offset, self._log.end_offset, failure
         self._waiters.complete(self.offset, failure)
+
+    def resume(self) -> None:
+        """Let callbacks wait for all records, because this member appends them from now on."""
+        self._abandoned = None
 
     def notify(self) -> None:
         """Call the listener again, because it left work undone."""
