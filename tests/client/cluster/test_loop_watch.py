@@ -7,6 +7,7 @@ import gc
 import logging
 import sys
 import threading
+import traceback
 from pathlib import Path
 from types import FrameType
 from weakref import ref
@@ -50,6 +51,16 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> Warnings:
 
 def watching() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == THREAD]
+
+
+async def test_a_frame_between_two_lines_is_part_of_the_stack(
+    warnings: Warnings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traceback, "walk_stack", lambda frame: iter([(frame, None)]))
+    watch = LoopWatch.acquire()
+    watch._warn()
+    watch.release()
+    assert len(warnings.texts) == 1
 
 
 async def test_a_listener_that_blocks_the_loop_is_reported_with_its_stack(tmp_path: Path, warnings: Warnings) -> None:

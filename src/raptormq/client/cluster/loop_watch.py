@@ -108,7 +108,8 @@ class LoopWatch:
             return
         trace: TracebackType | None = None
         for each, line in traceback.walk_stack(frame):
-            trace = TracebackType(trace, each, each.f_lasti, line)
+            # A frame that runs has no line between two lines.
+            trace = TracebackType(trace, each, each.f_lasti, line or each.f_code.co_firstlineno)
         log.warning(
             "the event loop has been blocked for %g s, and its clients can neither send nor receive: call what blocks "
             "in a thread, for example with asyncio.to_thread or in_executor",
