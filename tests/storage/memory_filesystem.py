@@ -167,11 +167,13 @@ class MemoryFileSystem:
 
     def after_kill(self) -> MemoryFileSystem:
         """Return the volume as a new process sees it: all writes are kept, no lock is held."""
-        copies = {id(node): _copy_node(node) for names in (self.now, self.durable) for node in names.files.values()}
+        # Threads of the store may create files meanwhile.
+        kept = [(set(names.folders), dict(names.files)) for names in (self.now, self.durable)]
+        copies = {id(node): _copy_node(node) for _, files in kept for node in files.values()}
         survivor = MemoryFileSystem(self.capacity, self.clock)
-        for names, copied in ((self.now, survivor.now), (self.durable, survivor.durable)):
-            copied.folders = set(names.folders)
-            copied.files = {path: copies[id(node)] for path, node in names.files.items()}
+        for (folders, files), copied in zip(kept, (survivor.now, survivor.durable), strict=True):
+            copied.folders = folders
+            copied.files = {path: copies[id(node)] for path, node in files.items()}
         return survivor
 
     def after_power_cut(self, chance: random.Random | None = None) -> MemoryFileSystem:
