@@ -112,6 +112,16 @@ def knows_types(store: MessageStore) -> Replica:
     return replica
 
 
+def check_type_of_orders(leader: MessageStore, follower: MessageStore, volume: MemoryFileSystem) -> None:
+    """Send a message to the topic `orders`, and check that the follower has built its queue as BatchCQ."""
+    leader.append([message("a", topic="orders")])
+    copy(leader, follower)
+    confirm(leader, follower)
+    assert contents(follower)["orders", 0] == ["a"]
+    follower.close()
+    assert volume.names("/store/batchconsumequeue") == ["orders"]
+
+
 def test_messages_wait_for_every_record_of_metadata_before_them() -> None:
     volume = MemoryFileSystem()
     leader, follower = leading(open_copy()), open_copy(volume)
@@ -122,12 +132,7 @@ def test_messages_wait_for_every_record_of_metadata_before_them() -> None:
     target.confirm(first)
     follower.dispatch()
     assert target.dispatched_offset == first
-    leader.append([message("a", topic="orders")])
-    copy(leader, follower)
-    confirm(leader, follower)
-    assert contents(follower)["orders", 0] == ["a"]
-    follower.close()
-    assert volume.names("/store/batchconsumequeue") == ["orders"]
+    check_type_of_orders(leader, follower, volume)
 
 
 def test_messages_wait_for_metadata_from_before_a_restart() -> None:
@@ -139,12 +144,7 @@ def test_messages_wait_for_metadata_from_before_a_restart() -> None:
     follower.close()
     follower = open_copy(volume)
     knows_types(follower)
-    leader.append([message("a", topic="orders")])
-    copy(leader, follower)
-    confirm(leader, follower)
-    assert contents(follower)["orders", 0] == ["a"]
-    follower.close()
-    assert volume.names("/store/batchconsumequeue") == ["orders"]
+    check_type_of_orders(leader, follower, volume)
 
 
 def test_who_waits_is_told_when_it_is_confirmed_and_when_it_never_may_be() -> None:

@@ -279,12 +279,29 @@ class Group:
             self.delivered.append(message)
             target.step(message)
 
+    async def deliver_all(self) -> None:
+        """Deliver messages until none is left."""
+        while self.network:
+            self.deliver(0)
+            await self.settle()
+
+    def cut_off(self, member: Member) -> None:
+        """Cut the network between a member and all others."""
+        self.cut |= {frozenset((member.id, each)) for each in self.members if each != member.id}
+
     def tick(self) -> None:
         self.now_ms += TICK_MS
         for each in self.alive:
             assert each.member is not None
             each.member.tick()
             each.tables.tick()
+
+    async def pass_time(self, ticks: int) -> None:
+        """Let time pass, and deliver all messages."""
+        for _ in range(ticks):
+            self.tick()
+            await self.settle()
+            await self.deliver_all()
 
     async def calm(self, until: Callable[[], bool], ticks: int = 600) -> None:
         """End all faults, and let time pass until a condition is true."""
@@ -293,11 +310,7 @@ class Group:
             if each.member is None:
                 each.start()
         for _ in range(ticks):
-            self.tick()
-            await self.settle()
-            while self.network:
-                self.deliver(0)
-                await self.settle()
+            await self.pass_time(1)
             if self.sync is False and self.now_ms % 100 == 0:
                 for each in self.alive:
                     each.store.flush()

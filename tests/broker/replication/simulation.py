@@ -149,9 +149,7 @@ class Simulation:
 
     async def _deliver_everything(self) -> None:
         await self.group.settle()
-        while self.group.network:
-            self.group.deliver(0)
-            await self.group.settle()
+        await self.group.deliver_all()
 
     async def _end(self) -> None:
         """Heal all faults, and check the final state."""
@@ -259,7 +257,7 @@ class Simulation:
             case "cut":
                 group.cut.add(frozenset(self.rng.sample(sorted(group.members), 2)))
             case "cut_leader" if group.leader is not None:
-                group.cut |= {frozenset((group.leader.id, each)) for each in group.members if each != group.leader.id}
+                group.cut_off(group.leader)
             case "kill_leader" if group.leader is not None:
                 group.leader.kill()
             case _ if kind in faults and group.alive:

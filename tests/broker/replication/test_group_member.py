@@ -71,15 +71,10 @@ def test_who_waits_for_a_leader_that_is_cut_off_is_told_so() -> None:
         group = Group(2)
         leader = await formed(group)
         told: list[Any] = []
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         end = leader.store.append([message("lonely")]).end_offset
         leader.store.on_confirmed(end, told.append)
-        for _ in range(40):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(40)
         assert isinstance(told[0], NotLeader)
         new = group.leader
         assert new is not None
@@ -117,12 +112,7 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
         assert victim.member is not None
         write, victim.store.replica.write = victim.replica.write, _no_room  # type: ignore[union-attr, method-assign]
         group.send(leader)
-        for _ in range(5):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(5)
         assert victim.member.status() is None, "the member has detected it"
         victim.replica.write = write  # type: ignore[method-assign]
         await group.calm(group.is_whole)
@@ -154,9 +144,7 @@ def test_a_member_whose_disk_has_failed_takes_no_part(sync: bool, kind: str, lea
             await group.settle()
             if not sync:
                 flush_all(group)
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+            await group.deliver_all()
             if group.leader is not None and group.leader is not victim and len(group.acknowledged) < before + 3:
                 group.send(group.leader)
         assert group.leader is not None
@@ -198,12 +186,7 @@ def test_a_group_that_has_lost_power_goes_on(seed: int, sync: bool) -> None:
         leader = await formed(group)
         for _ in range(9):
             group.send(leader)
-            for _ in range(3):
-                group.tick()
-                await group.settle()
-                while group.network:
-                    group.deliver(0)
-                    await group.settle()
+            await group.pass_time(3)
         ends = {}
         for each in group.alive:
             assert each.member is not None
@@ -239,12 +222,7 @@ def test_a_disk_that_does_not_end_a_flush_delays_no_acknowledgement(leads: bool)
         victim.member._in_thread = slow
         for _ in range(3):
             group.send(leader)
-        for _ in range(10):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(10)
         assert len(group.acknowledged) >= 3
         assert group.leader is leader
         ended.set()
@@ -271,12 +249,7 @@ def test_a_vote_is_on_the_disk_before_it_is_given() -> None:
         group.delivered.clear()
         voter.member._may_lead = lambda: False  # type: ignore[method-assign]
         voter.member._files.save = _no_room  # type: ignore[assignment]
-        for _ in range(60):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(60)
         votes = [each for each in group.delivered if isinstance(each, VoteResponse) and not each.pre]
         assert not [each for each in votes if each.sender == voter.id]
         assert group.leader is None
@@ -291,7 +264,7 @@ def test_what_is_appended_in_the_turn_in_which_leadership_ends_is_cut() -> None:
     async def scenario() -> None:
         group = Group(9)
         leader = await formed(group)
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         new: Member | None = None
         while new is None:  # the clock of the old leader is stopped
             group.now_ms += TICK_MS
@@ -299,9 +272,7 @@ def test_what_is_appended_in_the_turn_in_which_leadership_ends_is_cut() -> None:
                 assert each.member is not None
                 each.member.tick()
             await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+            await group.deliver_all()
             new = next((each for each in followers_of(group, leader) if each.member and each.member.leads), None)
         group.send(new)
         await group.settle()
@@ -348,14 +319,9 @@ def test_a_new_leader_has_the_last_say_about_the_tables() -> None:
     async def scenario() -> None:
         group = Group(6)
         leader = await formed(group)
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         leader.topics.put(TopicConfig("nobody-knows", 4, 4, 6))
-        for _ in range(40):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(40)
         assert group.leader not in (None, leader)
         await group.calm(group.is_whole)
         assert "nobody-knows" not in leader.topics.configs
@@ -370,16 +336,11 @@ def test_a_topic_whose_deletion_is_not_confirmed_keeps_its_messages() -> None:
         leader.topics.put(TopicConfig("t", 1, 1, 6))
         leader.store.append([message("kept", topic="t")])
         await group.calm(group.is_whole)
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         leader.topics.delete("t")
         leader.tables.delete_queues("t")
         waiting = asyncio.ensure_future(leader.tables.confirmed())
-        for _ in range(40):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(40)
         assert group.leader not in (None, leader)
         with pytest.raises(NotLeader):
             await waiting
@@ -409,14 +370,8 @@ def test_a_deletion_that_is_requested_again_keeps_the_topic_from_being_made_agai
 
 
 async def replaced(group: Group, leader: Member) -> Member:
-    """Cut the leader off until another member leads."""
-    group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
-    for _ in range(40):
-        group.tick()
-        await group.settle()
-        while group.network:
-            group.deliver(0)
-            await group.settle()
+    """Wait until another member leads in the place of a leader that is cut off. Return the new leader."""
+    await group.pass_time(40)
     assert group.leader not in (None, leader)
     assert group.leader is not None
     return group.leader
@@ -427,7 +382,7 @@ def test_a_wait_that_begins_after_the_loss_of_leadership_confirms_nothing() -> N
         group = Group(8)
         leader = await formed(group)
         await group.calm(group.is_whole)
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         leader.topics.put(TopicConfig("made", 1, 1, 6))
         appended = leader.store.append([message("lost")])
         successor = await replaced(group, leader)
@@ -451,7 +406,7 @@ def test_a_topic_of_a_lost_leadership_can_be_made_when_it_leads_again() -> None:
         group = Group(8)
         leader = await formed(group)
         await group.calm(group.is_whole)
-        group.cut = {frozenset((leader.id, each.id)) for each in followers(group)}
+        group.cut_off(leader)
         leader.topics.put(TopicConfig("x", 1, 1, 6))
         leader.topics.delete("x")
         leader.tables.delete_queues("x")
@@ -464,12 +419,7 @@ def test_a_topic_of_a_lost_leadership_can_be_made_when_it_leads_again() -> None:
                 break
             if successor is not None and successor.member is not None:
                 successor.member.propose(TransferLeadership(leader.id))
-            for _ in range(20):
-                group.tick()
-                await group.settle()
-                while group.network:
-                    group.deliver(0)
-                    await group.settle()
+            await group.pass_time(20)
         await group.calm(group.is_whole)
         assert leader.topics.put(TopicConfig("x", 1, 1, 6))
 
@@ -580,9 +530,7 @@ def test_two_processes_with_one_identity_are_told_of_and_change_nothing() -> Non
             assert duplicate.member is not None
             duplicate.member.tick()
             await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+            await group.deliver_all()
         assert leader.member is not None
         assert f"uses the id of member {double.id}" in leader.member.conflict
         assert voters(leader) == sorted(group.members)
@@ -606,12 +554,7 @@ def test_a_disk_of_another_group_is_refused_and_keeps_its_data() -> None:
         stranger.kill()
         taken.volume = stranger.volume
         taken.start()
-        for _ in range(60):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(60)
         assert leader.member is not None
         assert "its disk must be empty" in leader.member.conflict
         found = taken.replica.read(0, taken.store.end_offset, wait=True)
@@ -640,12 +583,7 @@ def test_an_older_copy_of_a_disk_counts_for_nothing_and_is_told_of(starts: int) 
         taken.kill()
         taken.volume = snapshot
         taken.start()
-        for _ in range(20):
-            group.tick()
-            await group.settle()
-            while group.network:
-                group.deliver(0)
-                await group.settle()
+        await group.pass_time(20)
         assert leader.member is not None
         assert f"the disk of {taken.id} is an older copy of itself" in leader.member.conflict
         status = leader.member.status()

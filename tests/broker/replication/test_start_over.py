@@ -26,9 +26,7 @@ async def fill(group: Group, leader: Member) -> None:
     while leader.store.end_offset < end:
         group.send(leader)
         await group.settle()
-        while group.network:
-            group.deliver(0)
-            await group.settle()
+        await group.deliver_all()
 
 
 async def hand_over(group: Group, to: Member) -> None:
@@ -49,12 +47,7 @@ async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tup
     lagging.kill()
     await act(leader)
     await fill(group, leader)
-    for _ in range(10):
-        group.tick()
-        await group.settle()
-        while group.network:
-            group.deliver(0)
-            await group.settle()
+    await group.pass_time(10)
     for each in group.alive:
         each.store.flush()
         await retire(each)
