@@ -69,7 +69,7 @@ class Conversions:
     def set(self, topic: str, *, is_batch: bool) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
         config = self._topics.get(topic)
-        if config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_CQ) is not is_batch:
+        if config is not None and config.is_batch is not is_batch:
             attributes = config.attributes | {QUEUE_TYPE: BATCH_CQ if is_batch else SIMPLE_CQ}
             self._topics.put(replace(config, attributes=attributes))
 

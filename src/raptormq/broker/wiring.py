@@ -59,7 +59,6 @@ from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import (
     HALF_TOPIC,
     SCHEDULE_TOPIC,
@@ -286,7 +285,7 @@ def _settings_changed(core: Core, registrar: Registrar, changed: set[str]) -> No
 def _set_queue_type(core: Core, topic: str) -> None:
     """Set the queue type of a topic in the store before it has queues."""
     config = core.topics.get(topic)
-    if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
+    if config is not None and config.is_batch:
         core.store.set_batch_topic(topic)
 
 

@@ -114,7 +114,7 @@ class Member:
 
         def made(topic: str) -> None:
             config = topics.get(topic)
-            if config is not None and config.attributes.get(QUEUE_TYPE) == BATCH_CQ:
+            if config is not None and config.is_batch:
                 store.set_batch_topic(topic)
 
         topics.listen(made)

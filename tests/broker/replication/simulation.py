@@ -28,7 +28,6 @@ from random import Random
 from typing import Any
 
 from raptormq.broker.replication.group_member import GroupMember
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
 from tests.broker.replication.group import TOPICS, Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -193,9 +192,8 @@ class Simulation:
     def _check_types(self, each: Member) -> None:
         """Check that a member has built the queues of each topic in the type of the topic."""
         for name, config in each.topics.configs.items():
-            is_batch = config.attributes.get(QUEUE_TYPE) == BATCH_CQ
             built = {queue.is_batch for queue in each.store._queues.queues_of(name)}
-            assert built <= {is_batch}, f"{each.id} has built queues of {name} in the wrong type"
+            assert built <= {config.is_batch}, f"{each.id} has built queues of {name} in the wrong type"
 
     # Reads
 

@@ -29,7 +29,7 @@ from raptormq.protocol.headers.topic import (
 )
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.protocol.topic_attributes import BATCH_CQ, MESSAGE_TYPE, MIXED, QUEUE_TYPE
+from raptormq.protocol.topic_attributes import MESSAGE_TYPE, MIXED
 from raptormq.protocol.topic_names import RETRY_PREFIX, is_system_topic, topic_name_error
 from raptormq.storage.background import cooperatively
 from raptormq.storage.store import MessageStore
@@ -124,9 +124,8 @@ class TopicHandlers:
         was_mixed = current is not None and current.attributes.get(MESSAGE_TYPE) == MIXED
         if wanted.attributes.get(MESSAGE_TYPE) == MIXED and not (was_mixed or self._policies.mixed_topics):
             raise _invalid("MIXED message type is not supported. (enableMixedMessageType)")
-        is_batch = wanted.attributes.get(QUEUE_TYPE) == BATCH_CQ
         has_queues = current is None and self._store.queue_ids(wanted.topic_name)
-        if has_queues and is_batch is not self._store.is_batch_topic(wanted.topic_name):
+        if has_queues and wanted.is_batch is not self._store.is_batch_topic(wanted.topic_name):
             remark = f"the store has queues of another type for topic {wanted.topic_name}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return wanted

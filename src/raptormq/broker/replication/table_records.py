@@ -42,7 +42,6 @@ from raptormq.errors import BodyError, NotLeader, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import decode_record
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.security.tables import SecurityTables
 from raptormq.storage.queue import AppendedLists, AppendResult, PendingRecord
@@ -384,7 +383,7 @@ class TableRecords:
     def _apply_topic(self, name: str, topic: dict[str, Any] | None, end: int) -> None:
         if topic is not None:
             config = TopicConfig.from_dict(topic)
-            if not _is_batch(config):
+            if not config.is_batch:
                 self._store.forget_batch_topic(name)  # this member led and had created it with another type
             self._topics.adopt(config)
             return
@@ -401,10 +400,6 @@ class TableRecords:
         for group in [group for group in self._groups.configs if group not in groups]:
             self._groups.delete(group)
         self._offsets.forget_other_rows(set(everything["offsets"]))
-
-
-def _is_batch(config: TopicConfig) -> bool:
-    return config.attributes.get(QUEUE_TYPE) == BATCH_CQ
 
 
 def _parts(entries: Any) -> Iterator[dict[str, Any]]:

@@ -277,7 +277,7 @@ class Admission:
         if may_wait and (_delay_level(text, topic) > 0 or self._timer(text, half=False) is not None):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed")
         unique_key = _unique_key(text) or ""
-        if unique_key and self._configs[topic].attributes.get(QUEUE_TYPE) == BATCH_CQ:
+        if unique_key and self._configs[topic].is_batch:
             return self._admit_whole(request, place, text, unique_key)
         if sys_flag & INNER_BATCH:
             _refuse_inner_batch()

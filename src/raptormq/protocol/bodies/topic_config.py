@@ -12,6 +12,7 @@ from typing import Any
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.members import flag_at, object_at, text_at
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_ids import TOPIC_ID
 
 
@@ -82,6 +83,11 @@ class TopicConfig:
     attributes: dict[str, str] = field(default_factory=dict)
     topic_id: str = field(default="", compare=False)
     """Empty if the topic has none."""
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the queues of the topic are of type BatchCQ."""
+        return self.attributes.get(QUEUE_TYPE) == BATCH_CQ
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object in RocketMQ's form, without the id."""

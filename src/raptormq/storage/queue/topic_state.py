@@ -43,7 +43,7 @@ from typing import NamedTuple
 from raptormq.files import Files
 from raptormq.json_file import JsonFile
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
-from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE, SIMPLE_CQ
+from raptormq.protocol.topic_attributes import BATCH_CQ, SIMPLE_CQ
 from raptormq.protocol.topic_names import topic_name_error
 from raptormq.storage.background import Executor
 from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
@@ -79,7 +79,7 @@ def declared_topics(filesystem: FileSystem, paths: StorePaths) -> DeclaredTopics
     table = file.load(TopicConfigTable.from_dict)
     if table is None:
         return DeclaredTopics(None, frozenset())
-    batch = frozenset(name for name, topic in table.topics.items() if topic.attributes.get(QUEUE_TYPE) == BATCH_CQ)
+    batch = frozenset(name for name, topic in table.topics.items() if topic.is_batch)
     return DeclaredTopics(frozenset(table.topics) if file.is_newest else None, batch)
 
 
