@@ -104,7 +104,7 @@ class Blocking(Generic[W_co]):
 
     def __init__(self, wrapped: W_co, config: ClientConfig, longest_s: float = 0.0) -> None:
         self._wrapped = wrapped
-        wrapped.report_as(f"{type(self).__name__}: call its close(), or use with")
+        wrapped.advise_closing(f"{type(self).__name__}: call its close(), or use with")
         self._wait_s = longest_s + _MAX_REQUESTS * config.request_timeout + _MARGIN_S
         self._close_wait_s = self._wait_s + config.close_timeout
         self._thread: LoopThread | None = None

@@ -74,14 +74,14 @@ class Shutdown:
                     self._task, self._ended = None, ()
 
 
-class Reported:
+class WarnsIfUnclosed:
     """A client that causes a `ResourceWarning` when it is garbage-collected while it is started, because its
     connections and its group membership still exist."""
 
     _how_to_close: str = ""
     """What the warning advises instead of `async with`, for a client inside of a blocking one."""
 
-    def report_as(self, how_to_close: str) -> None:
+    def advise_closing(self, how_to_close: str) -> None:
         """Set what the warning advises: the class that the application knows, and how to close it."""
         self._how_to_close = how_to_close
 
@@ -90,7 +90,7 @@ class Reported:
         warnings.warn(f"unclosed {advice}", ResourceWarning, stacklevel=3, source=self)
 
 
-class Startable(Reported, ABC):
+class Startable(WarnsIfUnclosed, ABC):
     """Base class of clients with `start` and `close`."""
 
     _instance: object | None = None

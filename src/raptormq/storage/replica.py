@@ -191,7 +191,7 @@ class Replica:
             if self._dispatcher.dispatched_offset >= self._metadata_end:
                 found.append(batch)
             if batch.records[-1].topic == self.metadata_topic:
-                self._metadata_end = batch.end_offset  # of a batch that is not found, too: later ranges depend on it
+                self._metadata_end = batch.end_offset  # also if it cannot be assigned yet
         return found
 
     def _parse(self, data: bytes, offset: int) -> list[AppendResult]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -49,8 +49,6 @@ from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
-_Row = dict[int, int]
-"""Committed offsets of a group in a topic, by queue."""
 REPLICATED_TABLES = ("topics.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
 """Files in ``config`` that a member with an empty log does not need, because their contents are in the log or derived
 from it."""
@@ -160,7 +158,8 @@ class TableRecords:
             self._write_topics()
             self._write_groups()
             self._write_security()
-            for part in _parts(self._lasting(rows).items()):
+            lasting = {key: None if self._is_being_deleted(key) else row for key, row in rows.items()}
+            for part in _parts(lasting.items()):
                 self._append({"offsets": part})
         except StorageError as error:
             for key in rows:
@@ -252,7 +251,7 @@ class TableRecords:
     def _write_snapshot(self) -> None:
         log_start = self._store.start_offset
         topics, groups = self._topics, self._groups
-        offsets = {key: row for key, row in self._lasting(dict(self._offsets.rows())).items() if row is not None}
+        offsets = {key: row for key, row in self._offsets.rows() if not self._is_being_deleted(key)}
         for part in _parts((name, topics.stored(name)) for name in topics.configs):
             self._append({"topics": part})
         for part in _parts((name, config.to_dict()) for name, config in groups.configs.items()):
@@ -270,10 +269,11 @@ class TableRecords:
         self._written_groups = dict(groups.configs)
         self._written_forbidden = {group: dict(row) for group, row in groups.forbidden.items()}
 
-    def _lasting(self, rows: Mapping[str, _Row | None]) -> dict[str, _Row | None]:
-        """Return rows of offsets, None for a topic that is being deleted: no member may keep a row without a topic."""
-        deleting = self._topics.deleting
-        return {key: None if key.partition("@")[0] in deleting else row for key, row in rows.items()}
+    def _is_being_deleted(self, key: str) -> bool:
+        """Return whether a row of offsets (``topic@group``) belongs to a topic that is being deleted. No member may
+        keep it after the deletion.
+        """
+        return key.partition("@")[0] in self._topics.deleting
 
     def _append(self, change: dict[str, Any]) -> None:
         body = orjson.dumps(change, option=orjson.OPT_NON_STR_KEYS)

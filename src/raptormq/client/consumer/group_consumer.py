@@ -17,7 +17,7 @@ from raptormq.client.consumer.paused_queues import PausedQueues
 from raptormq.client.consumer.subscription import Sql, subscription_to
 from raptormq.client.description import ConsumerDescription
 from raptormq.client.interceptors import ConsumeChain
-from raptormq.client.lifecycle import Reported, Shutdown, require_loop
+from raptormq.client.lifecycle import Shutdown, WarnsIfUnclosed, require_loop
 from raptormq.client.message import as_queues
 from raptormq.client.producer import MessageTrace
 from raptormq.client.settings import check_setting
@@ -27,7 +27,7 @@ from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import check_group, check_topic, retry_topic
 
 
-class GroupConsumer(Reported, ABC):
+class GroupConsumer(WarnsIfUnclosed, ABC):
     """One member of a consumer group.
 
     Args:

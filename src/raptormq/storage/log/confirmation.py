@@ -18,10 +18,19 @@ truncated below their offset.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from raptormq.errors import StorageError
 from raptormq.storage.log.commit_log import CommitLog
 from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters
+
+
+class _Abandoned(NamedTuple):
+    """Records of a member that no longer leads, which may be truncated: those that end in ``(begin, end]``."""
+
+    begin: int
+    end: int
+    failure: StorageError
 
 
 class Confirmation:
@@ -35,8 +44,7 @@ class Confirmation:
         """Offset that the group has confirmed; None without a group."""
         self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
-        self._abandoned: tuple[int, int, StorageError] | None = None
-        """Log offsets between which records may be truncated, since this member no longer leads, and its error."""
+        self._abandoned: _Abandoned | None = None
         self._listener: Callable[[], object] | None = None
 
     @property
@@ -54,8 +62,9 @@ class Confirmation:
         """Call ``callback`` with None when everything below ``end_offset`` is confirmed, or with the error that
         prevents it. If the result is known already, the callback is called immediately.
         """
-        if self._abandoned is not None and self._abandoned[0] < end_offset <= self._abandoned[1]:
-            callback(self._abandoned[2])  # other records may be confirmed in the place of these by now
+        lost = self._abandoned
+        if lost is not None and lost.begin < end_offset <= lost.end:
+            callback(lost.failure)  # by now, records of another leader may be confirmed at these offsets
         elif end_offset <= self.offset:
             callback(None)
         elif self._failure is not None:
@@ -89,7 +98,7 @@ class Confirmation:
         """Fail all waiting callbacks with ``failure``, and those that are registered later for records that exist now.
         Records that are appended after :meth:`resume` can be confirmed.
         """
-        self._abandoned = self.offset, self._log.end_offset, failure
+        self._abandoned = _Abandoned(self.offset, self._log.end_offset, failure)
         self._waiters.complete(self.offset, failure)
 
     def resume(self) -> None:
