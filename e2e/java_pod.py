@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from e2e.brokers import NAMESPACE
+from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
 STOP = "/tmp/stop"
 """File whose existence makes a program end."""
 START_S = 90
+MAX_SHOWN = 20
+"""Lines of the output that an error has."""
 
 
 class JavaPod:
-    """The pod of one program. The last line of its output is JSON."""
+    """The pod of one program, which reports its result as one line of JSON.
+
+    Threads of the client may log errors after this line, while the process ends. A log of Kubernetes has both.
+    """
 
     def __init__(self, kubernetes: Kubernetes, name: str) -> None:
         self._kubernetes = kubernetes
@@ -28,11 +34,23 @@ class JavaPod:
         self._kubernetes.wait_until(f"{self.name} prints {begun}", lambda: begun in self.said(), START_S)
 
     def end(self, timeout: float) -> dict[str, Any]:
-        """Stop the program, delete its pod, and return the JSON of its last line."""
+        """Stop the program, delete its pod, and return what it has reported.
+
+        Raises:
+            Failed: The program failed, did not end within `timeout` seconds, or reported nothing.
+        """
         self._kubernetes.kubectl("exec", "-n", NAMESPACE, self.name, "--", "touch", STOP)
         self._kubernetes.wait_until("the client ends", lambda: self._phase() in ("Succeeded", "Failed"), timeout)
-        report: dict[str, Any] = json.loads(self.said()[-1])
+        report = self._report()
         self._kubernetes.kubectl("delete", f"pod/{self.name}", "-n", NAMESPACE, timeout=90)
+        return report
+
+    def _report(self) -> dict[str, Any]:
+        said = self.said()
+        reports = [line for line in said if line.startswith("{")]
+        if self._phase() == "Failed" or not reports:
+            raise Failed(f"{self.name} failed:\n" + "\n".join(said[-MAX_SHOWN:]))
+        report: dict[str, Any] = json.loads(reports[-1])
         return report
 
     def said(self) -> list[str]:
