@@ -91,6 +91,12 @@ class RaptorMQError(Exception):
         own.__cause__ = self.__cause__
         return own.with_traceback(self.__traceback__)
 
+    def after(self, earlier: Sequence[SendAttempt]) -> Self:
+        """Return a copy whose attempts follow `earlier` ones: the message was sent in another form before. Without
+        `earlier` attempts, return this error.
+        """
+        return self.with_attempts((*earlier, *self.attempts)) if earlier else self
+
     def __str__(self) -> str:
         text, attempts = super().__str__(), self.attempts
         if not attempts:

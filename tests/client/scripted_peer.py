@@ -63,6 +63,16 @@ def stored(queue_offset: int = 0, code: int = ResponseCode.SUCCESS) -> Reply:
     return reply
 
 
+def stored_whole() -> Reply:
+    """Respond to a batch like the broker of a BatchCQ topic."""
+
+    def reply(connection: Connection, request: RemotingCommand) -> None:
+        header = SendMessageResponseHeader("offset id", int(request.ext_fields["e"]), 7, batch_uniq_id="batch")
+        connection.send(response_to(request, ResponseCode.SUCCESS, None, header))
+
+    return reply
+
+
 def route(topic_queues: int, *peers: ScriptedPeer, perm: int = 6, unreachable: str | None = None) -> Reply:
     """Respond with a route in which each peer is the master of a broker named `broker-0`, `broker-1` and so on."""
     addresses = [peer.address for peer in peers] + ([unreachable] if unreachable else [])

@@ -34,8 +34,7 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.encryption import encrypt_body, is_encrypted_body
 from raptormq.protocol.properties import decode_properties
 from raptormq.protocol.record import StoredMessage, encode_record
-from tests.client.producer.test_batch_encoding import stored_whole
-from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored
+from tests.client.scripted_peer import ScriptedPeer, refuse, route, stored, stored_whole
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue("t", "broker-0", 0)

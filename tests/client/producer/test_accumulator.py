@@ -224,6 +224,7 @@ async def test_callbacks_of_what_has_no_answer_are_completed_when_the_producer_c
         batch_queue.add(Message("t", b"x"), None, told.append)
     await batch_queue.release(0.01)
     assert [type(outcome) for outcome in told] == [ClientClosed] * 2
+    assert all(isinstance(outcome, ClientClosed) and outcome.may_be_stored for outcome in told)
 
 
 async def test_leaving_sends_what_waits() -> None:

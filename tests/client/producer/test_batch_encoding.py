@@ -24,20 +24,10 @@ from raptormq.protocol.properties import decode_properties
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
 from tests.client.producer.test_queue_batches import shipped
-from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored
+from tests.client.scripted_peer import Reply, ScriptedPeer, refuse, route, stored, stored_whole
 
 BATCH, SINGLE = RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2
 LISTED = [Message("t", b"again and again " * 30, "T") for _ in range(10)]
-
-
-def stored_whole() -> Reply:
-    """Respond to a batch like the broker of a BatchCQ topic."""
-
-    def reply(connection: Connection, request: RemotingCommand) -> None:
-        header = SendMessageResponseHeader("offset id", int(request.ext_fields["e"]), 7, batch_uniq_id="batch")
-        connection.send(response_to(request, ResponseCode.SUCCESS, None, header))
-
-    return reply
 
 
 @asynccontextmanager

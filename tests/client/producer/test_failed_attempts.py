@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from raptormq.client import ClientConfig, Message, MessageQueue, Producer, Produ
 from raptormq.client.producer import queue_selector
 from raptormq.client.producer.queue_selector import BrokerHealth, avoided_for
 from raptormq.errors import ConnectError, NoRoute, RaptorMQError, RequestTimeout, SendAttempt, ServerError
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from tests.client.embedded_cluster import Cluster
-from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, silence, stored
+from tests.client.scripted_peer import Reply, ScriptedPeer, hang_up, refuse, route, silence, stored, stored_whole
 
 SEND = RequestCode.SEND_MESSAGE_V2
 HELLO = Message("t", b"hello")
@@ -124,6 +124,59 @@ async def test_messages_of_a_merged_batch_say_it_once(tmp_path: Path) -> None:
                 assert str(outcome).count("1 attempt: broker-0 ") == 1
                 assert address in str(outcome)
                 assert len(outcome.attempts) == 1
+
+
+UNSUPPORTED, ILLEGAL, NO_SUCH_QUEUE, FORBIDDEN = (
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.MESSAGE_ILLEGAL,
+    ResponseCode.INVALID_PARAMETER,
+    ResponseCode.NO_PERMISSION,
+)
+FORMS: dict[str, tuple[dict[RequestCode, list[Reply]], Callable[[Producer], Iterable[Awaitable[object]]]]] = {
+    "batches of several queues, then messages": (
+        {
+            RequestCode.SEND_QUEUE_BATCHES: [hang_up, refuse(UNSUPPORTED)],
+            SEND: [refuse(FORBIDDEN)],
+        },
+        lambda producer: [producer.send(HELLO, queue=MessageQueue("t", "broker-0", number)) for number in (0, 1)],
+    ),
+    "a batch, then messages": (
+        {RequestCode.SEND_BATCH_MESSAGE: [hang_up, refuse(UNSUPPORTED)], SEND: [refuse(FORBIDDEN)]},
+        lambda producer: [producer.send(HELLO) for _ in range(2)],
+    ),
+    "the queue of a key, then another one": (
+        {SEND: [hang_up, refuse(NO_SUCH_QUEUE), refuse(FORBIDDEN)]},
+        lambda producer: [producer.send(HELLO, key="k")],
+    ),
+    "a compressed batch, then a plain one": (
+        {RequestCode.SEND_BATCH_MESSAGE: [stored_whole(), refuse(FORBIDDEN)], SEND: [hang_up, refuse(ILLEGAL)]},
+        lambda producer: [_second_of(producer, [Message("t", b"again and again " * 30)] * 10)],
+    ),
+}
+
+
+async def _second_of(producer: Producer, messages: list[Message]) -> None:
+    """Send a list twice: from the first response the producer knows that the topic stores batches whole."""
+    await producer.send_batch(messages)
+    await producer.send_batch(messages)
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_an_error_has_the_attempts_of_every_form_in_which_the_message_was_sent(form: str) -> None:
+    replies, sends = FORMS[form]
+    config = ProducerConfig(retries=1, auto_batch=True, batch_max_delay_ms=5, compress_batches=True)
+    async with ScriptedPeer() as peer:
+        peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(2, peer))
+        for code, script in replies.items():
+            peer.on(code, *script)
+        async with Producer("p", config=config, client_config=ClientConfig(peer.address)) as producer:
+            outcomes = await asyncio.gather(*sends(producer), return_exceptions=True)
+    for error in outcomes:
+        assert isinstance(error, ServerError)
+        assert error.code == FORBIDDEN
+        assert error.attempts[0].error == "the connection was lost"
+        assert error.attempts[-1].error == f"code {FORBIDDEN}"
+        assert error.may_be_stored
 
 
 def test_many_attempts_are_shortened() -> None:

@@ -340,15 +340,12 @@ class BatchQueue:
         if batch.deadlines:
             first = max(min(batch.deadlines.values()), now + EXPIRY_STEP_S)
             batch.expiry = self.loop.call_at(first, self._expire, batch)
-        is_sent, timeout = bool(batch.message_ids), self._config.send_timeout
+        is_sent, timeout = batch.is_closed, self._config.send_timeout
         error = RequestTimeout(
             f"{'' if is_sent else 'the message was not sent: '}{timeout:g} s are over, in part of which it waited "
             "behind others in flight (max_in_flight_messages, max_in_flight_bytes)"
         )
-        if is_sent:
-            broker_name = None if batch.key.queue is None else batch.key.queue.broker_name
-            error.attempts = (SendAttempt(broker_name, None, timeout, "no response in time", may_be_stored=True),)
-        fail_all(expired, error)
+        fail_all(expired, error.after([_unanswered(batch, timeout)]) if is_sent else error)
 
     def _look_again_later(self) -> None:
         self._bytes_at_look = self._shared.held_bytes
@@ -426,19 +423,24 @@ class BatchQueue:
         self._shared.open_groups -= 1
 
     def _start_send(self, work: Coroutine[Any, Any, None], batches: Sequence[OpenBatch]) -> None:
-        task = self.loop.create_task(work)
+        task, began = self.loop.create_task(work), self.loop.time()
         self._sends[task] = 0
         # Use a callback, because a task that is cancelled before its first step runs no code.
-        task.add_done_callback(lambda done: self._end_send(done, batches))
+        task.add_done_callback(lambda done: self._end_send(done, batches, began))
 
-    def _end_send(self, task: asyncio.Task[None], batches: Iterable[OpenBatch]) -> None:
+    def _end_send(self, task: asyncio.Task[None], batches: Iterable[OpenBatch], began: float) -> None:
         """Complete a send: its error is passed to all waiters without an outcome."""
         del self._sends[task]
-        closed = ClientClosed(CLOSED)
-        error = closed if task.cancelled() else task.exception() or closed
+        error = None if task.cancelled() else task.exception()
         for batch in batches:
             self._discard(batch)
-            fail_all(batch.take_waiters(), error)
+            if waiters := batch.take_waiters():
+                fail_all(waiters, error or self._closed(batch, began))
+
+    def _closed(self, batch: OpenBatch, began: float) -> ClientClosed:
+        """Return the error of a batch whose send began at a loop time and was abandoned."""
+        error = ClientClosed(CLOSED)
+        return error.after([_unanswered(batch, self.loop.time() - began)]) if batch.is_closed else error
 
     def _discard(self, batch: OpenBatch) -> None:
         """Free the messages of a completed batch."""
@@ -448,6 +450,12 @@ class BatchQueue:
         messages, size = batch.discard()
         self._shared.held_bytes -= size
         self._room.leave(messages, size)
+
+
+def _unanswered(batch: OpenBatch, seconds: float) -> SendAttempt:
+    """Return the attempt of a closed batch that may still be on its way."""
+    broker_name = None if batch.key.queue is None else batch.key.queue.broker_name
+    return SendAttempt(broker_name, None, seconds, "no response in time", may_be_stored=True)
 
 
 def _is_mergeable_tag(tag: object) -> bool:

@@ -21,7 +21,7 @@ from raptormq.client.config import ProducerConfig
 from raptormq.client.message import SendRequest, check_encrypted_size, compressed
 from raptormq.client.producer.sender import MessageSender
 from raptormq.client.results import SendResult, stored_as_one
-from raptormq.errors import ServerError
+from raptormq.errors import RaptorMQError, SendAttempt, ServerError
 from raptormq.protocol import properties as names
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, decode_batch, encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -53,6 +53,7 @@ class EncodingSender:
             return await self._sender.send(outgoing, queue, key, timeout, is_awaited)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
+        earlier: tuple[SendAttempt, ...] = ()
         try:
             result = await self._sender.send(encoded, queue, key, timeout, is_awaited)
             if not (encoded.code == RequestCode.SEND_BATCH_MESSAGE and stored_as_one(result, outgoing.count)):
@@ -62,7 +63,11 @@ class EncodingSender:
         except ServerError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or (is_awaited is not None and not is_awaited()):
                 raise
-        return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
+            earlier = error.attempts
+        try:
+            return await self._sender.send(outgoing, queue, key, max(deadline - clock(), 0.0), is_awaited)
+        except RaptorMQError as error:
+            raise error.after(earlier) from error.__cause__
 
     def encode(self, outgoing: SendRequest, queue: MessageQueue) -> SendRequest:
         """Encode a batch or message as a part of a larger request.

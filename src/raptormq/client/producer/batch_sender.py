@@ -26,7 +26,7 @@ from raptormq.client.producer.callbacks import complete, complete_all, fail_all
 from raptormq.client.producer.open_batch import OpenBatch
 from raptormq.client.producer.queue_batches import BatchPart, Outcome, QueueBatchesSender
 from raptormq.client.results import SendResult, stored_as_one
-from raptormq.errors import MessageError, RaptorMQError, RequestTimeout, ServerError
+from raptormq.errors import MessageError, RaptorMQError, RequestTimeout, SendAttempt, ServerError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -140,15 +140,18 @@ class BatchSender:
         """
         try:
             if cause is None or self._clock() < deadline:
-                await self.send_batch(batch, deadline)
+                await self.send_batch(batch, deadline, cause.attempts if isinstance(cause, RaptorMQError) else ())
             else:
                 fail_all(batch.take_waiters(), cause)
         except Exception as error:  # noqa: BLE001 - its senders get it
             fail_all(batch.take_waiters(), error)
         self._discard(batch)
 
-    async def send_batch(self, batch: OpenBatch, deadline: float | None = None) -> None:
-        """Send one batch until `deadline` (loop time), or within send_timeout.
+    async def send_batch(
+        self, batch: OpenBatch, deadline: float | None = None, earlier: Sequence[SendAttempt] = ()
+    ) -> None:
+        """Send one batch until `deadline` (loop time), or within send_timeout. `earlier` are the attempts of the batch
+        in another form; errors have them too.
 
         Raises:
             RaptorMQError: The batch was not stored; the caller passes the error to its waiters.
@@ -170,20 +173,23 @@ class BatchSender:
                 # The topic stores batches whole now. Consumers skip this one: they expect its body to be compressed.
             except MessageError:  # the individually encrypted messages are too large together
                 pass
-            except ServerError as error:
-                knows_none = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-                if not knows_none and not (sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL):
-                    raise
+            except RaptorMQError as error:
+                if not _is_sent_singly(error, sys_flag):
+                    raise error.after(earlier) from error.__cause__
+                earlier = *earlier, *error.attempts
             batch.remove_cancelled()
-        await asyncio.gather(*self._send_messages(batch, deadline))
+        await asyncio.gather(*self._send_messages(batch, deadline, earlier))
 
-    def _send_messages(self, batch: OpenBatch, deadline: float) -> Iterator[Coroutine[Any, Any, None]]:
+    def _send_messages(
+        self, batch: OpenBatch, deadline: float, earlier: Sequence[SendAttempt]
+    ) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield one send per message of a batch."""
         now_ms = time.time_ns() // 1_000_000
         for index, ((flag, body, properties), message_id) in enumerate(
             zip(batch.records(), batch.message_ids, strict=True)
         ):
-            yield self._send_message(deadline, (flag, body, properties.decode()), message_id, now_ms, batch, index)
+            record = flag, body, properties.decode()
+            yield self._send_message(deadline, record, message_id, now_ms, batch, index, earlier)
 
     async def _send_message(
         self,
@@ -193,11 +199,14 @@ class BatchSender:
         now_ms: int,
         batch: OpenBatch,
         index: int,
+        earlier: Sequence[SendAttempt],
     ) -> None:
         topic, queue, _, _, sys_flag = batch.key
         try:
             outgoing = prepare_single(topic, record, sys_flag, message_id, now_ms, self._config)
             result = await self._send_until(deadline, outgoing, queue, lambda: batch.is_awaited_at(index))
+        except RaptorMQError as error:
+            batch.complete(index, error.after(earlier))
         except Exception as error:  # noqa: BLE001 - its sender gets it, the other messages are sent
             batch.complete(index, error)
         else:
@@ -214,6 +223,17 @@ class BatchSender:
 
 def _is_list(batch: OpenBatch) -> bool:
     return len(batch) > 1
+
+
+def _is_sent_singly(error: RaptorMQError, sys_flag: int) -> bool:
+    """Return whether the messages of a refused batch are sent one by one: the broker does not know batches, or does not
+    accept compressed messages in them.
+    """
+    if not isinstance(error, ServerError):
+        return False
+    return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or bool(
+        sys_flag and error.code == ResponseCode.MESSAGE_ILLEGAL
+    )
 
 
 def _is_resent(batch: OpenBatch, outcome: Outcome) -> bool:

@@ -150,6 +150,11 @@ class OpenBatch:
     def __len__(self) -> int:
         return len(self.bodies)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the messages have their ids, so that they may have been sent."""
+        return bool(self.message_ids)
+
     def add(self, body: bytes, waiter: Waiter) -> int:
         """Add a message with only a tag. Return its size in bytes."""
         size = self.plain_overhead + len(body)

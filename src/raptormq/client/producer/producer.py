@@ -52,7 +52,7 @@ from raptormq.client.producer.sender import MessageSender, recall
 from raptormq.client.results import SendResult
 from raptormq.client.security import require_keys
 from raptormq.client.settings import check_setting, checked_timeout
-from raptormq.errors import Backpressure, ClientClosed, RaptorMQError, RequestTimeout, ServerError
+from raptormq.errors import Backpressure, ClientClosed, RaptorMQError, RequestTimeout, SendAttempt, ServerError
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory
@@ -287,6 +287,7 @@ class Producer(Startable):
         sender = self._running()
         room, size, wait, clock = self._room, _size_of(message), self._seconds(timeout), self._loop.time
         deadline = clock() + wait
+        earlier: tuple[SendAttempt, ...] = ()
         if room.is_full(self._config, size):
             self._reject_invalid(message, queue)
             self._interceptors.backpressured(message.topic, room.messages, room.bytes)
@@ -304,11 +305,14 @@ class Producer(Startable):
                 except ServerError as error:
                     if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
                         raise  # otherwise the topic may have fewer queues now, which changes the queue of the key
+                    earlier = error.attempts
         left = max(deadline - clock(), _LAST_ATTEMPT_S)
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
         room.enter(1, size)
         try:
             return await sender.send(outgoing, queue, key, left)
+        except RaptorMQError as error:
+            raise error.after(earlier) from error.__cause__
         finally:
             room.leave(1, size)
 

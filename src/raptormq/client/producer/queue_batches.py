@@ -86,8 +86,9 @@ class QueueBatchesSender:
         topic do not wait for parts of another topic, which may be read-only.
 
         Raises:
-            ServerError: The broker rejected the whole request; the remaining `parts` have no outcome. If the broker
-                does not support the request, `serves` returns False from now on.
+            ServerError: The broker rejected the whole request; the remaining `parts` have no outcome. The attempts of
+                the error are those before this request, in which all of these parts were. If the broker does not
+                support the request, `serves` returns False from now on.
         """
         clock = asyncio.get_running_loop().time
         for number, (outgoing, queue) in list(parts.items()):
@@ -101,7 +102,10 @@ class QueueBatchesSender:
         tried: defaultdict[int, list[SendAttempt]] = defaultdict(list)
         while parts:
             began = clock()
-            outcomes = await self._attempt(tuple(parts.values()), attempts.attempt_timeout(), deadline)
+            try:
+                outcomes = await self._attempt(tuple(parts.values()), attempts.attempt_timeout(), deadline)
+            except ServerError as error:
+                raise error.after(next(iter(tried.values()), ())) from error.__cause__
             failed: dict[int, RaptorMQError] = {}
             for number, outcome in zip(tuple(parts), outcomes, strict=True):
                 if isinstance(outcome, RaptorMQError):
