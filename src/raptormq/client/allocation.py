@@ -42,7 +42,7 @@ class AllocateStrategy(ABC):
     """
 
     is_shared = True
-    """Whether this object computes the shares of other members, too."""
+    """Whether all members use equal strategies, so that this object can compute the shares of other members, too."""
 
     def allocate(self, queues: Iterable[MessageQueue], client_ids: Iterable[str], client_id: str) -> list[MessageQueue]:
         """Return the queues that `client_id` reads.
@@ -97,8 +97,8 @@ class AveragelyByCircle(AllocateStrategy):
 
 @dataclass(frozen=True)
 class ByMachineRoom(AllocateStrategy):
-    """Only queues of brokers in some machine rooms, whose names begin with `room@`. All members must have the same
-    rooms. No member of the group reads the queues of other brokers.
+    """Divides only the queues of brokers in `rooms`; the names of these brokers begin with `room@`. All members must
+    have the same rooms. No member of the group reads the queues of other brokers.
 
     Raises:
         ConfigError: there is no room, or a room is not text.
@@ -183,8 +183,8 @@ def _room(room: object, what: str) -> str:
 
 @dataclass(frozen=True)
 class ConsistentHash(AllocateStrategy):
-    """The member whose point on a ring of hashes follows that of the queue. When a member joins or leaves, only its own
-    queues move. The shares differ more in size.
+    """Assigns each queue to the member whose point on a ring of hashes follows the point of the queue. When a member
+    joins or leaves, only its own queues move. The shares differ more in size than those of `Averagely`.
 
     Each member has several points: the first 32 bits of the MD5 of `<client id>-<number>`. A queue has one point: the
     hash of the string form of Java's `MessageQueue`.
@@ -224,8 +224,8 @@ def _point(text: str) -> int:
 
 @dataclass(frozen=True)
 class ByConfig(AllocateStrategy):
-    """Exactly these queues for this member, regardless of the other members. A queue of two members is read twice, and
-    a queue of no member is not read.
+    """Assigns exactly `queues` to this member, regardless of the other members. A queue of two members is read twice,
+    and a queue of no member is not read.
 
     The queues of the group's retry topic, with its failed messages, are divided by `Averagely`; otherwise no member
     would read them. Java clients read the configured queues of the retry topic, too.

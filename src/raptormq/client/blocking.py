@@ -99,7 +99,7 @@ class Blocking(Generic[W_co]):
     Args:
         wrapped: the asynchronous object.
         config: the client configuration, which determines the timeouts.
-        longest_s: additional seconds for its longest call.
+        longest_s: seconds that the longest call may take in addition to its requests.
     """
 
     def __init__(self, wrapped: W_co, config: ClientConfig, longest_s: float = 0.0) -> None:

@@ -53,7 +53,7 @@ class Run(Protocol):
     """Runs a coroutine in the thread of the consumer."""
 
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """Return its result, or raise its error."""
+        """Run `work` and return its result, or raise its error."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class BlockingPoppedMessage(BlockingReceivedMessage):
         return self._received.invisible_until_ms
 
     def change_invisible_time(self, seconds: float) -> bool:
-        """Set the time until the message becomes visible to other members. Return False if it was over."""
+        """Let the message become visible to other members in `seconds`. Return False if its invisible time was over."""
         return self._run(self._received.change_invisible_time(seconds))
 
 
@@ -144,7 +144,9 @@ class BlockingPoppedBatch(_BlockingBatch[BlockingPoppedMessage, PoppedBatch]):
     __slots__ = ()
 
     def change_invisible_time(self, seconds: float) -> bool:
-        """Set the invisible time of the unsettled messages. Return False if it had expired for one of them."""
+        """Let the unsettled messages become visible to other members in `seconds`. Return False if the invisible time
+        of one of them was over.
+        """
         return self._run(self._received.change_invisible_time(seconds))
 
 
@@ -156,7 +158,7 @@ class _BlockingDescribed(Blocking[C_co]):
         return self._in_loop(self._wrapped.describe)
 
     def _in_loop(self, call: Callable[[], T]) -> T:
-        """Call in the thread of the loop, if it runs, because consumers are not thread-safe."""
+        """Run `call` in the thread of the event loop if that thread runs, because consumers are not thread-safe."""
         if self._thread is None:
             return call()
 
@@ -199,11 +201,11 @@ class _BlockingMember(_BlockingDescribed[M_co]):
         self._in_loop(lambda: self._wrapped.unsubscribe(topic))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pause queues, or all of them."""
+        """Pause `queues`, or all queues for None."""
         self._in_loop(lambda: self._wrapped.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Continue with queues after `pause`, or with all of them."""
+        """Resume `queues` after `pause`, or all queues for None."""
         self._in_loop(lambda: self._wrapped.resume(queues))
 
     @property
@@ -232,7 +234,7 @@ class BlockingLitePullConsumer(_BlockingMember[LitePullConsumer]):
         return self._run(self._wrapped.commit())
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group."""
+        """Return the committed offset of the group in a queue; None if there is none."""
         return self._run(self._wrapped.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -240,12 +242,12 @@ class BlockingLitePullConsumer(_BlockingMember[LitePullConsumer]):
         self._in_loop(lambda: self._wrapped.seek(queue, offset))
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Return the offset of the next message that `poll` returns of an assigned queue."""
+        """Return the offset of the message of an assigned queue that `poll` returns next; None if it is not known."""
         return self._in_loop(lambda: self._wrapped.position(queue))
 
 
 class _Loop(Protocol[R_co, B_co]):
-    """What `Consumer` and `PopConsumer` offer to loops."""
+    """The methods of `Consumer` and `PopConsumer` that iterate over messages."""
 
     def __anext__(self) -> Awaitable[R_co]:
         """Return the next message."""
@@ -286,7 +288,7 @@ class _BlockingLoop(_BlockingDescribed[C_co], Generic[C_co, R, B, BM_co, BB_co])
 
         Raises:
             ClientClosed: the consumer was never started.
-            StopIteration: it is closed.
+            StopIteration: the consumer is closed.
         """
         received = self._until_closed(lambda: anext(self._loop(), None))
         if received is None:
@@ -303,7 +305,7 @@ class _BlockingLoop(_BlockingDescribed[C_co], Generic[C_co, R, B, BM_co, BB_co])
             yield self._batch(received)
 
     def _until_closed(self, following: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Wait without a limit and return the next item; None after the end."""
+        """Wait for the next item without a timeout and return it; None after the consumer was closed."""
         if self._thread is None and self._has_started:
             return None
 

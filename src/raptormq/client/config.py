@@ -210,7 +210,7 @@ class ProducerConfig:
     """
     retries: CountOrZero = 2
     """Number of retries (retryTimesWhenSendFailed). Attempts that reach no broker of the topic, for example during its
-    restart, are not counted: the send waits for a broker until `send_timeout`. 0 disables these, too.
+    restart, are not counted: the send waits for a broker until `send_timeout`. With 0 the send does not wait, either.
     """
     avoid_failed_broker: SecondsOrZero = 30.0
     """How long a failed broker is avoided if another broker serves the topic."""
@@ -246,7 +246,7 @@ class ProducerConfig:
     """Maximum number of messages in flight over all producers of a client (backPressureForAsyncSendNum).
     """
     max_in_flight_bytes: Annotated[int, Limits(LONG_MAX)] = 32 * 1024 * 1024
-    """The same in bytes (backPressureForAsyncSendSize); a larger single message is sent alone."""
+    """Maximum bytes of the messages in flight (backPressureForAsyncSendSize); a larger message is sent alone."""
     when_full: WhenFull = WhenFull.WAIT
     """Behaviour of `submit` and `send_with_callback` at these limits; `send` waits for at most its timeout."""
     max_open_batches: Count = 1024
@@ -311,7 +311,7 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ConsumerConfig:
-    """Settings of a `PushConsumer`."""
+    """Settings of a `PushConsumer`, `Consumer` or `LitePullConsumer`."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST
     """Where a new group starts. A young topic, whose first message is still stored, is always read from that message,
@@ -330,8 +330,8 @@ class ConsumerConfig:
     be read, a warning is logged every 30 s.
     """
     offset_folder: str | Path = "~/.rocketmq_offsets"
-    """Folder for the offsets of a broadcasting member, in subfolders for its address and instance name, `DEFAULT` if
-    none is set.
+    """Folder for the offsets of a broadcasting member. Its subfolder is named `<client address>@<instance name>`, with
+    `DEFAULT` in place of a generated instance name.
     """
     order: Order = Order.NONE
     """Order of listener calls. All members of a group must use the same value, because only ordered members use queue
@@ -397,7 +397,7 @@ class ConsumerConfig:
     `raptormq.client.allocation`. All members of a group must use the same strategy with the same settings.
     """
     rebalance_listener: RebalanceListener | None = None
-    """Told of queues that are assigned, revoked and lost."""
+    """Called with the queues that are assigned, revoked and lost."""
     message_trace: bool = False
     """Record the consumption of each message in the message trace (enableMsgTrace), for `mqadmin queryMsgTraceById`."""
     trace_topic: str = TRACE_TOPIC

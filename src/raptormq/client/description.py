@@ -1,8 +1,8 @@
 """Results of `describe()` of producers and consumers: snapshots for people, logs and dashboards. A snapshot consists of
 plain values and needs no request to a server. Offsets are those of the last response of the broker, so the lag of a
 queue that cannot be read stays that of its last pull. `as_dict` returns a snapshot as JSON values. See also:
-`consumer.group_member`, `producer.producer` fill them in.
-Source: RocketMQ `ConsumerRunningInfo`, `LatencyFaultTolerance`; none for the rest.
+`consumer.group_member`, `producer.producer` create them. Source: RocketMQ `ConsumerRunningInfo`,
+`LatencyFaultTolerance`; none for the rest.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class ReadState(enum.Enum):
     """State of the reader of a queue."""
 
     STARTING = "starting"
-    """It does not know its start offset yet, or waits for `on_queues_assigned`."""
+    """The reader does not know its start offset yet, or waits for `on_queues_assigned`."""
     READING = "reading"
     PAUSED = "paused"
     """The application has paused the queue."""
     FULL = "full"
     """Messages that are not finished have reached a limit (`max_messages_per_queue` and others)."""
     FAILING = "failing"
-    """The last pull has failed, and is repeated."""
+    """The last pull has failed and is retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class QueueDescription:
     """Messages that were fetched and not finished."""
     unfinished_bytes: int
     running_calls: int
-    """Listener calls, or messages in the hands of a loop."""
+    """Number of running listener calls, or of messages that a loop has received and not settled."""
     error: str | None
-    """Why the last pull has failed."""
+    """Error of the last pull; `None` if it succeeded."""
 
     @property
     def lag(self) -> int | None:
@@ -62,17 +62,17 @@ class WorkerDescription:
 
     name: str
     topic: str | None
-    """Topic of its running call; `None` while it is idle."""
+    """Topic of the running call; `None` while the worker is idle."""
     queue: MessageQueue | None
     messages: int
-    """Messages of the call."""
+    """Number of messages of the call."""
     seconds: float
-    """How long the call runs."""
+    """Seconds since the call began."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDescription:
-    """A consumer of a group."""
+    """State of one member of a consumer group."""
 
     group: str
     client_id: str | None
@@ -110,20 +110,20 @@ class ConsumerDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """How a producer sees a broker."""
+    """A broker as observed by a producer."""
 
     name: str
     address: str | None
     """Address of the master; `None` if it has none now."""
     avoided_seconds: float
-    """How long other brokers are preferred; 0 if it is not avoided."""
+    """Seconds for which other brokers are still preferred; 0 if the broker is not avoided."""
     latency: float | None
     """Seconds that the last response took; `None` before the first one, or if latencies are not observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerDescription:
-    """A producer."""
+    """State of a producer."""
 
     group: str
     client_id: str | None

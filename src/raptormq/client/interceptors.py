@@ -12,12 +12,12 @@ Order of the calls, with interceptors A and B::
     consume   A.before_consume, B.before_consume, listener or loop,         B.after_consume, A.after_consume
 
 Each `before_` call has exactly one `after_` call with the same context. A listener runs between the two in one task, so
-an interceptor may set a context variable in the first and reset it in the second. A loop over a `Consumer` settles its
-message when it likes, perhaps in another task.
+an interceptor may set a context variable in the first and reset it in the second. A loop over a `Consumer` may settle
+its message at any time, perhaps in another task.
 
 Other calls have no counterpart: `on_backpressure` and `on_end_transaction` of producers, `on_dead_letter` and
-`on_rebalance` of consumers, and `on_start` and `on_close`, by which an interceptor knows the clients that it can ask
-for their `describe()`.
+`on_rebalance` of consumers, and `on_start` and `on_close` of both. `on_start` passes the client, whose `describe()` an
+interceptor may call until `on_close`.
 
 Interceptors run in the event loop and must not block. An interceptor that raises is logged, once a minute for each kind
 of call, and changes nothing else: a message must not be lost because a metric could not be counted.
@@ -63,18 +63,18 @@ class SendContext:
     count: int = 1
     """Number of messages that are sent by the same call."""
     index: int = 0
-    """Place of the message among them."""
+    """Index of the message in that call."""
     in_transaction: bool = False
     """Whether the message is delivered only when its transaction is committed."""
     result: SendResult | None = None
-    """The result, for `after_send`; `None` after an error, and of a oneway message."""
+    """The result, for `after_send`; `None` after an error, and for a oneway message."""
     error: BaseException | None = None
-    """Why the send has failed, or was cancelled."""
+    """Error of a failed or cancelled send."""
     duration: float = 0.0
     """Seconds between `before_send` and `after_send`."""
     began: float | None = None
     """Time of `before_send`, in seconds of a monotonic clock; `None` if the interceptors were not called, because the
-    value is no message.
+    value is not a message.
     """
     state: dict[Any, Any] = field(default_factory=dict)
     """Values that an interceptor keeps between its two calls, under a key of its own."""
@@ -100,7 +100,7 @@ class EndTransactionContext:
     """The id of the half message that the broker has assigned."""
     state: TransactionState
     from_check: bool
-    """Whether a broker has asked for the decision."""
+    """Whether the decision answers a transaction check of a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ConsumeStatus(enum.Enum):
     CONSUMED = "consumed"
     """A listener has returned successfully, or the loop has acknowledged the message."""
     RETRIED = "retried"
-    """Some or all are delivered again, because of a failure or as the application has asked."""
+    """Some or all messages are delivered again, after a failure or at the request of the application."""
     DEAD_LETTER = "dead letter"
     """The loop has made the message a dead letter."""
     ABANDONED = "abandoned"
@@ -140,15 +140,15 @@ class ConsumeContext:
     """The topic of the messages, also when they came from a retry topic."""
     messages: Sequence[MessageExt]
     in_listener: bool = True
-    """Whether a listener runs between `before_consume` and `after_consume`, in one task. False for a loop, which
-    settles its messages when it likes.
+    """Whether a listener runs between `before_consume` and `after_consume`, in one task. False for a loop, which may
+    settle its messages at any time.
     """
     status: ConsumeStatus | None = None
-    """For `after_consume`."""
+    """The outcome, for `after_consume`; `None` before."""
     failed: Sequence[MessageExt] = ()
     """The messages that are delivered again."""
     error: BaseException | None = None
-    """What the listener has raised; `None` if it has asked for the messages again."""
+    """Exception of the listener; `None` if the listener has returned, also if it requests redelivery."""
     duration: float = 0.0
     """Seconds between `before_consume` and `after_consume`."""
     began: float = 0.0
@@ -162,22 +162,22 @@ class DeadLetterContext:
     """A message that is in the dead letter queue now."""
 
     group: str
-    """The consumer group that could not consume it."""
+    """The consumer group that could not consume the message."""
     message: MessageExt
     """The message, with its own topic also when it came from a retry topic."""
     dead_letter_topic: str
     reason: str | None
-    """What the application has given as the reason; `None` if the retries are exhausted."""
+    """Reason given by the application; `None` if the retries are exhausted."""
 
 
 class QueueChange(enum.Enum):
-    """What has become of queues of a consumer."""
+    """Kind of a change of the queues of a consumer."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
-    """They are given up, to another member or because the consumer is closed."""
+    """The consumer gives up the queues, to another member or because it is closed."""
     LOST = "lost"
-    """Another member has taken them over already."""
+    """Another member has already taken over the queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Described(Protocol):
 
 
 class Interceptor:
-    """What interceptors of sends and of consumption have in common."""
+    """Common base class of interceptors of sends and of consumption."""
 
     def on_start(self, client: Described) -> None:
         """Called in the event loop of a client, when it is started."""
@@ -233,8 +233,8 @@ class ConsumerInterceptor(Interceptor):
         """Called when the listener has ended, or the message is settled. Failed messages are not sent back yet."""
 
     def on_dead_letter(self, context: DeadLetterContext) -> None:
-        """Called when a broker has accepted a message as a dead letter. A message that its broker makes a dead letter
-        by its own count is not known here.
+        """Called when a broker has accepted a message as a dead letter. A dead letter that a broker stores by its own
+        count of deliveries is not reported.
         """
 
     def on_rebalance(self, context: RebalanceContext) -> None:
@@ -269,7 +269,7 @@ class _Chain(Generic[I]):
         self._reversed: tuple[I, ...] = self._interceptors[::-1]
         self._clock = clock
         self._logged_at: dict[str, float] = {}
-        """When a failure of each method was logged."""
+        """Time of the last logged failure by method, in seconds of the clock."""
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
@@ -382,7 +382,7 @@ class Sending:
     """A send between its interceptors."""
 
     messages: list[Message]
-    """What is to be sent."""
+    """The messages to send, as changed by `before_send`."""
     result: SendResult | None = None
 
 

@@ -39,7 +39,7 @@ def require_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Check that `loop` is the running event loop.
 
     Raises:
-        ClientClosed: it is not.
+        ClientClosed: another event loop is running, or none.
     """
     here = running_loop()
     if here is not loop:
@@ -59,7 +59,9 @@ class Shutdown:
         self._ended: Collection[asyncio.Task[None]] = ()
 
     async def run(self, work: Coroutine[Any, Any, None], ended: Collection[asyncio.Task[None]] = ()) -> None:
-        """Run `work` and wait for it, except in a task that `work` itself ends. `work` must have its own timeouts."""
+        """Run `work` and wait for its end. A calling task in `ended`, which `work` itself ends, does not wait. `work`
+        must have its own timeouts.
+        """
         self._task, self._ended = background(work, f"end of {self._what}"), ended
         await self.wait()
 

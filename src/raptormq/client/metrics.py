@@ -18,10 +18,10 @@ Metrics::
     raptormq_client_rebalances_total{group, change}
     raptormq_client_queue_lag_messages{group, topic, broker, queue}
 
-The lag is read at a scrape, by `describe()` in the event loop of each client. A loop that is blocked longer than
-`DESCRIBE_TIMEOUT_S` leaves its series out, so that a scrape always ends.
+The lag is read at a scrape, by `describe()` in the event loop of each client. A scrape omits the series of a loop that
+is blocked longer than `DESCRIBE_TIMEOUT_S`, so that a scrape always ends.
 
-See also: `interceptors` calls. Source: none; the names are built as those of the broker (`broker.metrics`).
+See also: `interceptors` calls. Source: none; the names follow those of the broker (`broker.metrics`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class _Sends(NamedTuple):
 
 
 class ClientMetrics(ProducerInterceptor, ConsumerInterceptor):
-    """Counts what producers and consumers do. One object serves any number of them, in any event loops and threads.
+    """Counts the sends of producers and the consumption of consumers. One object serves any number of clients, in any
+    event loops and threads.
 
     Args:
         registry: where the metrics are registered; default: that of `prometheus_client`.
@@ -174,7 +175,7 @@ class ClientMetrics(ProducerInterceptor, ConsumerInterceptor):
         return series
 
     def on_backpressure(self, context: BackpressureContext) -> None:
-        """Count a wait."""
+        """Count a send that waits for the limits of messages in flight."""
         self._waits.labels(context.group, context.topic).inc()
 
     def after_consume(self, context: ConsumeContext) -> None:
@@ -196,12 +197,12 @@ class ClientMetrics(ProducerInterceptor, ConsumerInterceptor):
         self._clients.add(client)
 
     def on_close(self, client: Described) -> None:
-        """Forget this client."""
+        """Stop reading the lag of this client."""
         self._clients.remove(client)
 
 
 class _Clients:
-    """The started clients with their event loops. It does not keep clients from being collected."""
+    """The started clients with their event loops. References are weak, so that clients can be garbage-collected."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,7 +219,7 @@ class _Clients:
             self._loops.pop(client, None)
 
     def describe(self) -> Iterator[Description]:
-        """Describe each client in its event loop, whatever thread this is."""
+        """Describe each client in its event loop. May be called in any thread."""
         by_loop: dict[asyncio.AbstractEventLoop, list[Described]] = {}
         with self._lock:
             for client, loop in self._loops.items():
@@ -228,7 +229,9 @@ class _Clients:
 
 
 def _describe_in(loop: asyncio.AbstractEventLoop, clients: Iterable[Described]) -> list[Description]:
-    """Return the descriptions of the clients of a loop; none if it has ended, or does not answer in time."""
+    """Return the descriptions of the clients of a loop; an empty list if the loop is closed or does not respond within
+    `DESCRIBE_TIMEOUT_S`.
+    """
     if _running_loop() is loop:
         return [client.describe() for client in clients]
     described: Future[list[Description]] = Future()

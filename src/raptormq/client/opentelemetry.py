@@ -15,7 +15,7 @@ The context of a send goes with the message, in properties such as ``traceparent
        process orders     CONSUMER, with a link to each <-- several messages of one call -'
 
 A span of consumption is the current one while a listener runs. A loop settles its messages in any order, so its spans
-are not: `context_of` returns the context of a message for spans of the application.
+are never current; `context_of` returns the context of a message for spans of the application.
 
 Names and attributes are those of OpenTelemetry's semantic conventions for messaging. See also: `interceptors` calls.
 Source: semantic conventions for messaging and for RocketMQ, which are still in development.
@@ -49,7 +49,7 @@ from raptormq.client.interceptors import (
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 MAX_LINKS = 128
-"""Most messages of one call to which its span is linked: the default limit of OpenTelemetry."""
+"""Maximum number of messages that the span of one call links to; equals the default limit of OpenTelemetry."""
 _SCHEMA = "https://opentelemetry.io/schemas/1.30.0"
 
 SYSTEM = "messaging.system"
@@ -69,7 +69,7 @@ Attributes = dict[str, str | int | Sequence[str]]
 
 
 def send_attributes(message: Message, queue: MessageQueue | None) -> Attributes:
-    """Return the attributes of a send that are known before it; `queue` is the one that the application has chosen."""
+    """Return the attributes that are known before a send. `queue` is the queue chosen by the application."""
     body: object = message.body  # not validated yet
     attributes = _attributes("send", message.topic) | _attributes_of(message)
     if isinstance(body, bytes | bytearray | memoryview):
@@ -80,7 +80,7 @@ def send_attributes(message: Message, queue: MessageQueue | None) -> Attributes:
 
 
 def consume_attributes(context: ConsumeContext) -> Attributes:
-    """Return the attributes of a consumption that are known before it. Only one message has an id, a tag and keys."""
+    """Return the attributes that are known before consumption. Id, tag and keys are set only for a single message."""
     attributes = _attributes("process", context.topic) | {GROUP: context.group}
     if len(context.messages) != 1:
         return attributes | {BATCH_COUNT: len(context.messages)}
@@ -105,7 +105,7 @@ def _attributes_of(message: Message | MessageExt) -> Attributes:
 class _Consumption(NamedTuple):
     span: Span
     token: Token[Context] | None
-    """Ends the time in which the span is the current one."""
+    """Token that restores the previous context; None for a loop, whose spans are not current."""
 
 
 class OpenTelemetryTraces(ProducerInterceptor, ConsumerInterceptor):
@@ -113,9 +113,9 @@ class OpenTelemetryTraces(ProducerInterceptor, ConsumerInterceptor):
     consumers.
 
     Args:
-        tracer_provider: default: the global one.
-        propagator: writes the context into properties of messages, and reads it; default: the global one, which uses
-            ``traceparent``, ``tracestate`` and ``baggage``.
+        tracer_provider: provider of the tracer; default: the global provider.
+        propagator: writes the context into properties of messages, and reads it; default: the global propagator, which
+            uses ``traceparent``, ``tracestate`` and ``baggage``.
     """
 
     def __init__(
@@ -125,12 +125,12 @@ class OpenTelemetryTraces(ProducerInterceptor, ConsumerInterceptor):
         self._propagator = propagator
 
     def context_of(self, message: MessageExt) -> Context:
-        """Return the context in which a message was sent; an empty one if it was sent without."""
+        """Return the context in which a message was sent; an empty context if its properties contain none."""
         propagator = self._propagator or propagate.get_global_textmap()
         return propagator.extract(message.properties, Context())
 
     def before_send(self, context: SendContext) -> None:
-        """Start a span, and give its context to the message."""
+        """Start a span, and write its context into the properties of the message."""
         message = context.message
         span = self._tracer.start_span(
             f"send {message.topic}", kind=SpanKind.PRODUCER, attributes=send_attributes(message, context.queue)
@@ -163,7 +163,7 @@ class OpenTelemetryTraces(ProducerInterceptor, ConsumerInterceptor):
         context.state[self] = _Consumption(span, token)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """End the span. A message that was not consumed is an error of its span."""
+        """End the span, with an error status if a message was not consumed."""
         span, token = context.state.pop(self)
         if context.error is not None:
             _fail(span, context.error)

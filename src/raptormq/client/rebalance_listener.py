@@ -42,7 +42,7 @@ class RebalanceListener:
 
 
 def check_rebalance_listener(listener: RebalanceListener | None) -> None:
-    """Check a setting.
+    """Check the methods of a rebalance listener.
 
     Raises:
         ConfigError: a method is a plain function.

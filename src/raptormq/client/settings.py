@@ -83,7 +83,7 @@ def checked_timeout(timeout: float) -> float:
     """Return the timeout of a call.
 
     Raises:
-        ConfigError: it is not a number of seconds above 0.
+        ConfigError: `timeout` is not a number of seconds above 0.
     """
     if type(timeout) is not float or not 0 < timeout <= _INT_MAX:  # fast path for the usual case
         check_setting("timeout", timeout, Seconds)

@@ -29,7 +29,7 @@ USER_TYPES = ("Normal", "Super")
 USER_STATUSES = ("enable", "disable")
 DECISIONS = ("Allow", "Deny")
 GRANTABLE_ACTIONS = tuple(action for action in ACTIONS if action not in ("Unknown", "Any"))
-"""Actions of ACL entries."""
+"""Actions that an ACL entry may allow or deny."""
 
 
 def create_user_request(username: str, password: str, user_type: str, status: str) -> RemotingCommand:

@@ -117,7 +117,7 @@ class AdminClient(InstanceClient):
                 other queues.
             write_queues: writable queues per broker; default 8.
             perm: 6 read and write (default), 4 read, 2 write.
-            attributes: such as `{"queue.type": "BatchCQ"}`; attributes that are not named stay.
+            attributes: attributes to set, such as `{"queue.type": "BatchCQ"}`; all others keep their values.
             brokers: addresses `host:port`.
             order: whether the topic is meant for ordered messages; default False.
 
@@ -127,8 +127,8 @@ class AdminClient(InstanceClient):
         Raises:
             MessageError: `topic` is not a topic name.
             ConfigError: another argument is invalid.
-            NoRoute: no broker is up. TransportError, ServerError: at least one broker failed; the request was sent to
-            all others.
+            NoRoute: no broker is up.
+            TransportError, ServerError: at least one broker failed; the request was sent to all others.
         """
         check_topic_arguments(topic, read_queues, write_queues, perm, attributes, order)
         given = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
@@ -167,7 +167,7 @@ class AdminClient(InstanceClient):
             )
 
     async def topics(self) -> list[str]:
-        """Return the names of all topics, system topics included, in order."""
+        """Return the names of all topics, including system topics, sorted."""
         return sorted(await fetch_topics(self._started_instance().name_servers))
 
     async def route(self, topic: str, name_server: str | None = None) -> TopicRoute | None:
@@ -212,10 +212,17 @@ class AdminClient(InstanceClient):
     async def convert_queue(
         self, broker_addr: str, topic: str, action: str, to: str | None = None
     ) -> QueueConversionState:
-        """Start (`to` is `"BatchCQ"` or `"SimpleCQ"`), stop or describe (`"status"`) the conversion of the queues of a
-        topic at a broker; it runs in the background.
+        """Start, stop or describe the conversion of the queues of a topic at a broker. The conversion runs in the
+        background.
 
-        Returns the state after that.
+        Args:
+            broker_addr: address of the broker.
+            topic: the topic.
+            action: `"start"`, `"stop"` or `"status"`.
+            to: with `"start"`, the new queue type: `"BatchCQ"` or `"SimpleCQ"`.
+
+        Returns:
+            The state of the conversion after the action.
 
         Raises:
             ServerError: 29 and 604 when the broker refuses, 17 without the topic, 3 from brokers other than RaptorMQ's.
@@ -247,8 +254,8 @@ class AdminClient(InstanceClient):
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = LONG_MAX, count: int = MAX_QUERY_RESULTS
     ) -> FoundMessages:
         """Return the newest messages of a topic, at most `count` (1 to 64), that have a key or a unique id
-        (`message_id`) and were stored between two times, in ms since 1970; ordered by store time. Brokers that did not
-        respond, or refused, are in its `failures`, even if nothing was found.
+        (`message_id`) and were stored between two times, in ms since 1970. The messages are ordered by store time. The
+        `failures` of the result contain the brokers that did not respond or refused, even if nothing was found.
 
         Raises:
             TransportError, ServerError: no broker responded.
@@ -260,8 +267,9 @@ class AdminClient(InstanceClient):
         return await query_messages(self._started_instance(), topic, key, begin_ms, end_ms, count)
 
     async def message(self, offset_message_id: str) -> MessageExt | None:
-        """Return the message with an id assigned by a broker (`offset_message_id`: address and position); for a batch,
-        its first message; None if it is no longer stored. The request is sent to the address in the id.
+        """Return the message with an id that a broker assigned (`offset_message_id`: broker address and log position);
+        None if the message is no longer stored. The id of a batch returns the first message of the batch. The request
+        is sent to the address in the id.
 
         Raises:
             MessageError: the id is not valid.
@@ -272,12 +280,12 @@ class AdminClient(InstanceClient):
     # --- consumer groups ---
 
     async def groups(self) -> list[str]:
-        """Return the names of all consumer groups of a broker, including RocketMQ's system groups, sorted."""
+        """Return the names of the consumer groups of all brokers, including RocketMQ's system groups, sorted."""
         return sorted(set().union(*await self._group_configs(await self._brokers())))
 
     async def group_settings(self, group: str, *, brokers: Iterable[str] | None = None) -> dict[str, GroupSettings]:
-        """Return the settings of a group, by the address of the brokers that have it. Asks `brokers` (addresses), by
-        default all masters.
+        """Return the settings of a group at each broker that has the group, by broker address. Queries `brokers`
+        (addresses), by default all masters.
 
         Raises:
             NoRoute: no broker is up.
@@ -406,9 +414,9 @@ class AdminClient(InstanceClient):
         Returns the new offsets.
 
         Raises:
-            NoRoute: the topic does not exist, or one of its brokers has no master; no request was sent. TransportError,
-            ServerError: a broker failed (26: none knows the group); others may have been reset, and
-                repeating the call does no harm.
+            NoRoute: the topic does not exist, or one of its brokers has no master; no request was sent.
+            TransportError, ServerError: a broker failed (26: no broker knows the group). Other brokers may have been
+                reset; the call can be repeated safely.
         """
         found = await self._started_instance().routes.refresh(topic)
         if found is None:
@@ -437,7 +445,7 @@ class AdminClient(InstanceClient):
                 await self._ask_broker(address, command)
 
     async def _group_configs(self, brokers: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the groups of these brokers with their settings."""
+        """Return the settings of all groups by name, for each of `brokers`."""
 
         async def ask(address: str) -> dict[str, Any]:
             response = await self._ask_broker(address, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
@@ -553,7 +561,7 @@ class AdminClient(InstanceClient):
 
         Args:
             username: its name, the access key of its clients.
-            password: the secret key of its clients. It is sent as it is, so use TLS.
+            password: the secret key of its clients. The request contains it in clear text, so use TLS.
             user_type: `"Normal"`, or `"Super"` for all permissions.
             status: `"enable"` or `"disable"`.
             servers: addresses `host:port`.

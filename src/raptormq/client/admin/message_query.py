@@ -76,8 +76,9 @@ async def query_messages(
             return
         body = require_success(response, address).body
         for message in _matching(body, topic, key, broker_name, instance.config.keys):
-            # Once, even if its KEYS have a word twice. A topic that was deleted and recreated repeats its offsets, and
-            # brokers other than ours also return messages of the deleted topic that are still in the log.
+            # A message is kept once, even if its KEYS contain a word twice. A topic that was deleted and recreated
+            # repeats its offsets, and brokers other than ours also return messages of the deleted topic that are still
+            # in the log.
             found[message.queue, message.queue_offset, message.offset_message_id] = message
 
     async def try_to_ask(broker_name: str, address: str) -> None:

@@ -44,7 +44,7 @@ async def call_broker(
 ) -> T:
     """Return `await call(address)` for the broker of `queue`. The call is repeated once if the broker has moved.
 
-    `broker_id` is the preferred replica of the broker; another replica is used if it is down.
+    `broker_id` is the preferred replica of the broker; another replica is used if the route does not contain it.
 
     Raises:
         NoRoute: the topic does not exist, or no replica of the broker is up.

@@ -57,7 +57,7 @@ class ConsumerMember(Protocol):
         """Called when clients joined or left the group, or a route has changed. Must not block."""
 
     def connection_made(self) -> None:
-        """Called when a broker is connected. It may have restarted without its state. Must not block."""
+        """Called when a broker is connected. The broker may have restarted without its state. Must not block."""
 
     def connection_lost(self) -> None:
         """Called when the connection to a broker or name server was lost, for example by a restart. A restarted name
@@ -85,7 +85,7 @@ class ClientInstance:
         """Dispatches requests of brokers to this client. Producers and consumers add handlers."""
         self.router.add(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, self._members_changed)
         self.router.on_closed(self._connection_lost)
-        # The connection to a failed machine is never closed by the peer, so it is closed after a timeout.
+        # A failed machine never closes its connections, so the client closes a connection without responses.
         limits = ConnectionLimits(silence_seconds=config.request_timeout, credentials=config.credentials)
         self._connected_at: dict[str, float] = {}
         self.pool = ConnectionPool(self.router, limits, config.request_timeout, config.tls, self._connection_made)
@@ -164,7 +164,7 @@ class ClientInstance:
         self.heartbeats.send_soon()
 
     async def unregister_producer(self, group: str) -> None:
-        """Unregister a producer of a group. The last one unregisters the group at the brokers."""
+        """Unregister a producer of a group. After the last producer, unregister the group at the brokers."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]

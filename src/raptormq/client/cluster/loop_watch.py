@@ -2,7 +2,8 @@
 
 While a loop is blocked, the client sends no heartbeats and handles no responses: requests time out, and brokers give
 the queues of its consumers to other members. A thread therefore asks each loop with a client for an answer four times a
-second. If none comes within a second, it logs the stack of the loop, whose last lines are the blocking code::
+second. If a loop does not answer within a second, the thread logs the stack of the loop, whose last lines are the
+blocking code::
 
     thread  --- ask ----->  loop: a listener calls time.sleep(5)
             ... 1 s: no answer; log the stack of the loop's thread
@@ -108,7 +109,7 @@ class LoopWatch:
             return
         trace: TracebackType | None = None
         for each, line in traceback.walk_stack(frame):
-            # A frame that runs has no line between two lines.
+            # The line of a running frame is None between two lines.
             trace = TracebackType(trace, each, each.f_lasti, line or each.f_code.co_firstlineno)
         log.warning(
             "the event loop has been blocked for %g s, and its clients can neither send nor receive: call what blocks "

@@ -51,7 +51,9 @@ def require_success(response: RemotingCommand, peer: str) -> RemotingCommand:
 
 
 _KEPT_S = 120.0
-"""RocketMQ's `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`."""
+"""Seconds for which the last response of an unresponsive name server is valid; equals RocketMQ's
+`DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`.
+"""
 
 
 class _CachedRoute(NamedTuple):
@@ -121,8 +123,8 @@ async def fetch_route(name_servers: NameServers, topic: str) -> TopicRoute | Non
     """Return the route of a topic; None if no name server has the topic. Each name server has the full timeout.
 
     Raises:
-        TransportError: none responds.
-        ServerError, BodyError: none has a valid response.
+        TransportError: no name server responds.
+        ServerError, BodyError: no response is valid.
     """
     return _merged(await routes_by_name_server(name_servers, topic, full_timeout=True), TopicRoute.merged_with)
 
@@ -163,10 +165,11 @@ def route_request(topic: str) -> RemotingCommand:
 
 
 def parse_route(response: RemotingCommand, name_server: str = _NAME_SERVER) -> TopicRoute | None:
-    """Return the route in the response of a name server; None if it has none.
+    """Return the route in the response of a name server; None if the topic does not exist.
 
     Raises:
-        ServerError, BodyError: the response has none.
+        ServerError: the response has another error code.
+        BodyError: the body is not a route.
     """
     if response.code == ResponseCode.TOPIC_NOT_EXIST:
         return None

@@ -74,8 +74,8 @@ class NameServers:
         """Query all name servers concurrently. Return the responses by address: first that of `request`, then those of
         the others that respond within 0.5 s.
 
-        `command()` returns a new request for each. With `full_timeout` the others have the full timeout, and name
-        servers that are currently skipped are queried, too; for callers that need the data of all name servers.
+        `command()` returns a new request for each name server. `full_timeout` is for callers that need the data of all
+        name servers: the others have the full timeout, and name servers that are currently skipped are queried, too.
 
         Raises:
             TransportError: none responded; the error is that of the last attempt.
@@ -107,6 +107,6 @@ class NameServers:
                 address, command(), self._timeout if full_timeout else _OTHERS_TIMEOUT_S
             )
         except TransportError:
-            # Otherwise a refresh of many topics would wait for it, or resolve its name, once per topic.
+            # Otherwise a refresh of many topics would wait for this name server, or resolve its name, once per topic.
             self._skipped_until[address] = clock() + _SKIP_UNRESPONSIVE_S
             return address, None

@@ -29,7 +29,9 @@ log = get_logger(__name__)
 
 _BACKOFF = Backoff(0.05, 0.5)
 _STEP_S = 0.5
-"""How long a probe waits for a name server, and then for a connection; a slower one is looked at by the next probe."""
+"""How many seconds a probe waits for a name server, and then for a connection. Slower responses and connections are
+used by the next probe.
+"""
 
 
 class Reconnector:
@@ -44,12 +46,12 @@ class Reconnector:
     async def wait(
         self, topic: str, failed: TopicQueues | None, broker_name: str | None, deadline: float
     ) -> str | None:
-        """Wait until a broker can be reached. Return its name, or None if something else has changed.
+        """Wait until a broker can be reached. Return its name, or None if the caller must look at the route again.
 
         Args:
             topic: the topic.
-            failed: the route by which no broker was reached. If another one is cached by now, nothing is waited for.
-                None: the cached route.
+            failed: the route by which no broker was reached. If another route is cached by now, the call returns None
+                at once. None stands for the cached route.
             broker_name: the broker to wait for; None waits for any broker with writable queues of the topic.
             deadline: a loop time in seconds, with a resolution of about 0.1 s.
 

@@ -1,7 +1,7 @@
 """Route cache of a client. Routes are fetched on first use and refreshed every 30 s and after failures.
 
-Messages to an unknown topic are sent by the route of the default topic (TBW102). The broker creates and registers the
-topic, and a later refresh gets its own route. Concurrent callers for one topic share one request.
+Messages to an unknown topic use the route of the default topic (TBW102). The broker creates and registers the topic,
+and a later refresh gets its own route. Concurrent callers for one topic share one request.
 
 A cached route remains valid until a name server returns another one, because a restarted name server has no routes
 until the brokers have registered again. A topic counts as deleted only if every broker of its route reports that it
@@ -74,7 +74,7 @@ class RouteTable:
 
     @property
     def uses_default_route(self) -> bool:
-        """Return whether a topic in use has no route of its own yet."""
+        """Whether a topic in use has no route of its own yet."""
         return bool(self._default_routes)
 
     def note_sent(self, topic: str) -> None:
@@ -148,8 +148,9 @@ class RouteTable:
         return fetch
 
     async def refresh_within(self, topics: Iterable[str], seconds: float) -> None:
-        """Refresh routes older than one second, the oldest first, for up to `seconds`. Later responses are used,
-        too."""
+        """Refresh routes older than one second, the oldest first. Wait up to `seconds`; responses that arrive later
+        still update the cache.
+        """
         due_at = {topic: self._next_fetch_at.get(topic, 0.0) for topic in topics}
         now = asyncio.get_running_loop().time()
         due = sorted((topic for topic, at in due_at.items() if at <= now), key=due_at.__getitem__)
@@ -158,7 +159,7 @@ class RouteTable:
                 await self._refresh_many(due)
 
     def refresh_soon(self, topic: str) -> None:
-        """Refresh a route in the background, at most once a second per topic, ten times without a route."""
+        """Refresh a route in the background, at most once a second per topic, ten times for a topic without a route."""
         if topic not in self._fetches and asyncio.get_running_loop().time() >= self._next_fetch_at.get(topic, 0.0):
             self._begin_fetch(topic)
 
@@ -249,7 +250,9 @@ class RouteTable:
     async def _default_route_for(
         self, topic: str, most_queues: int, deadline: float | None = None
     ) -> TopicQueues | None:
-        """Return the route of the default topic for a topic that does not exist; None if there is none."""
+        """Return the route for a topic that does not exist, which is that of the default topic; None if no name server
+        has the default topic.
+        """
         if self._default_fetch is None or self._default_fetch.task.done():  # many sends may wait for the same topic
             self._default_fetch = SharedTask(self._cache.ask(AUTO_CREATE_TOPIC), "route of the default topic", _CLOSED)
         found = await self._default_fetch.wait(deadline)

@@ -17,7 +17,7 @@ from raptormq.protocol.message import MessageQueue
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """Queues of one topic. Two objects are equal if they do not differ for a client."""
+    """Queues of one topic. Routes that differ only in data that clients do not use give equal objects."""
 
     topic: str
     brokers: Mapping[str, Mapping[int, str]]

@@ -65,7 +65,9 @@ class BrokerOutages:
             self._logged.pop(queue, None)
 
     async def pause(self, queue: MessageQueue, failure: Failure, seconds: float) -> None:
-        """Pause after a failure. The pause ends when another reader reaches the broker."""
+        """Pause the reader of a queue for up to `seconds` after a failure. The pause ends when another reader reaches
+        the broker.
+        """
         self._log_failure(queue, failure.text)
         try:
             if failure.is_transport_error:

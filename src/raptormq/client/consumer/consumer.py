@@ -51,7 +51,7 @@ class Consumer(BufferedConsumer, Startable):
 
         Raises:
             ClientClosed: the consumer was never started, or was started in another event loop.
-            StopAsyncIteration: it is closed.
+            StopAsyncIteration: the consumer is closed.
         """
         taken = await self._taking().take(1, 0.0)
         if not taken:
@@ -62,8 +62,8 @@ class Consumer(BufferedConsumer, Startable):
         """Iterate over batches of messages, until the consumer is closed.
 
         Args:
-            max_messages: most messages of a batch. Limits of unfinished messages (`max_messages_per_queue`) can keep
-                batches smaller.
+            max_messages: maximum number of messages of a batch. Limits of unfinished messages
+                (`max_messages_per_queue`) can keep batches smaller.
             max_wait: seconds to wait for a full batch after its first message.
 
         Raises:

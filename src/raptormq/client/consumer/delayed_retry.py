@@ -63,7 +63,7 @@ class RetryKind(enum.Enum):
     AT_ONCE = "at once"
     """Without a delay."""
     DEAD_LETTER = "dead letter"
-    """Not at all: it was delivered as often as the group allows, and is in %DLQ%group now."""
+    """Not at all: the message was delivered as often as the group allows, and is in %DLQ%group now."""
     HANDED_OVER = "handed over"
     """By another member, or after the next start: this consumer has given up the queue, so nothing was sent."""
 
@@ -126,7 +126,8 @@ class DelayedRetry:
 
         Raises:
             MessageError: the broker has no timers and every delay level is shorter, or the broker cannot store the
-            copy. NoRoute, TransportError, ServerError: no broker accepts the message now.
+                copy.
+            NoRoute, TransportError, ServerError: no broker accepts the message now.
         """
         if await self.give_up_exhausted(message):
             return Retry(RetryKind.DEAD_LETTER)
@@ -183,7 +184,7 @@ class DelayedRetry:
     async def _retry_by_level(self, message: MessageExt, level: int, *, own: bool) -> Retry:
         """Send a message back. `own`: the level was chosen by this client instead of the broker."""
         try:
-            if is_inner_batch(message.sys_flag):  # a broker of Apache has no position for it
+            if is_inner_batch(message.sys_flag):  # Apache RocketMQ's brokers have no position for its messages
                 await self._redelivery.send_copy(message, {names.DELAY: str(level)})
             else:
                 await self._redelivery.send_back_request(message, level if own else 0)

@@ -73,7 +73,7 @@ class Delivery(ABC):
         self.task = asyncio.current_task()
         """The task that has received the message."""
         self.context: ConsumeContext | None = None
-        """What the interceptors know of it."""
+        """State of the interceptors for this message; None without interceptors."""
 
     @property
     @abstractmethod
@@ -191,7 +191,7 @@ class QueueDelivery(Delivery):
 
     @property
     def is_given_up(self) -> bool:
-        """Whether another member has the queue."""
+        """Whether this consumer has given up the queue, for example to another member."""
         return self.process_queue.dropped
 
     def complete(self) -> bool:
@@ -262,8 +262,8 @@ class ReceivedMessage(MessageExt):
         Raises:
             ConfigError: `after` is not a number from 0.
             ClientError: the message was settled before, or the group broadcasts.
-            MessageError: there are no timers, and every delay level is shorter. NoRoute, TransportError, ServerError:
-            no broker accepts the message now. It stays unsettled.
+            MessageError: there are no timers, and every delay level is shorter.
+            NoRoute, TransportError, ServerError: no broker accepts the message now. It stays unsettled.
         """
         return await self._delivery.retry(after)
 
@@ -328,7 +328,9 @@ class MessagesToSettle(MessageSequence[M_co]):
         return await results_of(message.retry(after) for message in self.open)
 
     async def dead_letter(self, reason: str) -> bool:
-        """Store the unsettled messages as dead letters concurrently; otherwise as for one message."""
+        """Store the unsettled messages as dead letters concurrently. Return False if one of them was given up. Errors
+        are those of `ReceivedMessage.dead_letter`.
+        """
         return all(await results_of(message.dead_letter(reason) for message in self.open))
 
 

@@ -4,13 +4,13 @@
                                   ^ pause         |
                                   `- set aside    `-- stop: abandoned, and delivered again
 
-The flow limits of the readers bound both, because they count messages that are not completed. When the unsettled
-messages of a queue reach its limit, the queue is no longer read. This is logged as a warning, because a forgotten
-`ack()` would otherwise look like a topic without messages.
+The flow limits of the readers bound the waiting and the taken messages, because both are not completed. When the
+unsettled messages of a queue reach its limit, the queue is no longer read. This is logged as a warning, because a
+forgotten `ack()` would otherwise look like a topic without messages.
 
-See also: `consumer.queue_reader` submits, `consumer.consumer` takes, `consumer.messages_in_hand` waits for what is in
-hand, `consumer.delivery` settles. In place of
-`consumer.listener_pool`. Source: none; the buffer of RocketMQ's `DefaultLitePullConsumerImpl` commits what was taken.
+See also: `consumer.queue_reader` submits, `consumer.consumer` takes, `consumer.messages_in_hand` contains the taken
+messages, `consumer.delivery` settles them; `consumer.listener_pool` calls listeners instead. Source: none; the buffer
+of RocketMQ's `DefaultLitePullConsumerImpl` commits what was taken.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DeliveryBuffer:
 
     @property
     def workers(self) -> Collection[asyncio.Task[None]]:
-        """Always empty: `stop` excludes the task that closes the consumer."""
+        """Always empty, because `stop` itself excludes the task that closes the consumer."""
         return ()
 
     def start(self) -> None:

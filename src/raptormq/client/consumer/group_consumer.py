@@ -62,8 +62,8 @@ class GroupConsumer(WarnsIfUnclosed, ABC):
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._subscriptions: dict[str, Subscription] = {}
         self._is_whole: Callable[[str], bool] = lambda _: False
-        """Whether the batches of a topic are consumed as a whole. No method, because a reference from the started parts
-        to this object would keep it from being reported when it is never stopped.
+        """Whether the batches of a topic are consumed as a whole. A function and not a method, because a reference from
+        the started parts to this object would suppress the warning about a consumer that is never stopped.
         """
         self._paused = PausedQueues()
         self._failure: ConsumptionStopped | None = None
@@ -91,11 +91,11 @@ class GroupConsumer(WarnsIfUnclosed, ABC):
     async def start(self) -> None:
         """Join the group and start reading; does nothing when it is started.
 
-        Returns when each subscribed topic has a route, a broker of it has returned the members of the group, and the
-        start offsets of the assigned queues are known: a message that is sent afterwards is not skipped, wherever the
-        group starts. A queue whose broker fails to return the offset is not waited for, and neither are the queues of a
-        consumer with a rebalance listener, which may choose the offset itself. With
-        `ConsumerConfig.allow_missing_topics` it returns at once, and missing topics are logged.
+        Returns when each subscribed topic has a route, a broker of the topic has returned the members of the group, and
+        the start offsets of the assigned queues are known. A message that is sent afterwards is therefore not skipped,
+        wherever the group starts. The call does not wait for a queue whose broker fails to return the offset, nor for
+        the queues of a consumer with a rebalance listener, which may choose the offset itself. With
+        `ConsumerConfig.allow_missing_topics` the call returns at once, and missing topics are logged.
 
         Raises:
             NoRoute: a topic does not exist, or no broker that has it is up, for `ConsumerConfig.start_timeout`.
@@ -170,7 +170,7 @@ class GroupConsumer(WarnsIfUnclosed, ABC):
         self._apply_pauses()
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Continue with queues after `pause`, or with all for `None`. No effect on queues that are not paused.
+        """Resume `queues` after `pause`, or all queues for `None`. No effect on queues that are not paused.
 
         Raises:
             ClientError: a value is not a queue.

@@ -63,7 +63,7 @@ class Consumption(Protocol):
 
 
 class GroupMember:
-    """The parts of a started consumer. The client instance knows it as the member of the group.
+    """The parts of a started consumer. It is registered at the client instance as the member of the group.
 
     Args:
         instance: connections, routes and heartbeats.
@@ -73,7 +73,7 @@ class GroupMember:
         consumption: takes the fetched messages.
         whole: returns whether the batches of a topic are submitted, and completed, as a whole.
         paused: queues that the application has paused.
-        interceptors: are told of queues.
+        interceptors: notified of assigned, revoked and lost queues.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class GroupMember:
         self.rebalancer = Rebalancer(instance, group, config, lambda: subscriptions, new_reader, handover, calls)
 
     async def start(self) -> None:
-        """Join the group and start all parts; raises `ClientError` when the instance is already a member of it."""
+        """Join the group and start all parts. Raises `ClientError` if the instance already has a group member."""
         self.instance.shared(ConsumerInspection)
         try:
             self.instance.register_consumer(self._group, self)
@@ -132,7 +132,7 @@ class GroupMember:
         self._committer.start(lambda: self.rebalancer.readers)
 
     async def wait_for_topics(self) -> None:
-        """Wait until all subscribed topics can be read, unless they need not exist yet; raises what `start` raises."""
+        """Wait until all subscribed topics can be read, if they must exist. Raises as `GroupConsumer.start`."""
         if not self._config.allow_missing_topics:
             wanted = [topic for topic in self._subscriptions if topic != retry_topic(self._group)]
             await self.rebalancer.wait_for_topics(wanted, self._config.start_timeout)
@@ -143,7 +143,7 @@ class GroupMember:
         return self._consumption.workers
 
     async def stop(self) -> None:
-        """Stop without loss or duplicates: first the listeners, then the queues, then the membership."""
+        """Stop the listeners, release the queues and leave the group, in this order, without loss or duplicates."""
         await self._consumption.stop(self.instance.config.close_timeout)
         await self._committer.stop()
         if self._locks is not None:
@@ -201,13 +201,13 @@ class GroupMember:
         self.rebalancer.connection_lost()
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Continue at other offsets in those queues that this member reads."""
+        """Continue at `offsets` in the queues that this member reads."""
         for reader in self.rebalancer.readers:
             if reader.queue in offsets:
                 reader.reset_to(offsets[reader.queue])
 
     def running_info(self) -> RunningInfo:
-        """Describe queues, subscriptions and settings."""
+        """Return the queues, subscriptions and settings for an administrator (307)."""
         queues = {
             reader.queue: QueueState(
                 reader.process_queue.commit_offset,
@@ -224,7 +224,7 @@ class GroupMember:
         return RunningInfo(queues, list(self._subscriptions.values()), properties)
 
     async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
-        """Call the listener of the message's topic."""
+        """Call the listener of the message's topic. Return RocketMQ's name of the result, and a remark."""
         done = await self._consumption.consume_directly(message)
         return ("CR_SUCCESS", "") if done else ("CR_LATER", "the listener failed or asked for the message again")
 

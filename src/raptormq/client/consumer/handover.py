@@ -35,8 +35,8 @@ acquired again::
     locked -- 20 s: renewed -- 30 s without: no call begins -- 55 s without: given up, acquired anew
 
 See also: `consumer.rebalance` decides which queues are revoked and acquired. Source: Kafka's cooperative rebalancing
-for the order (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for the locks, which it uses for ordered
-consumption.
+for the order (revoke, commit, assign); RocketMQ `RebalanceImpl.lock` for the locks, which RocketMQ uses only for
+ordered consumption.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class QueueLocks:
         self._late_requests: dict[asyncio.Task[list[MessageQueue]], str] = {}
         """Pending lock requests in the background, with the address of the broker."""
         self._late_locks: set[MessageQueue] = set()
-        """Queues locked by such a request, for the next call of `lock`."""
+        """Queues locked by a request in the background, which the next call of `lock` returns."""
         self._wanted = asyncio.Event()
         self._renewals: asyncio.Task[None] | None = None
 
@@ -122,17 +122,17 @@ class QueueLocks:
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Stop renewing."""
+        """Stop renewing the locks, and cancel pending lock requests."""
         for locking in self._late_requests:
             locking.cancel()
         if self._renewals is not None:
             await cancel_all([self._renewals])
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues. Return those that no other member has locked, within about a second.
+        """Lock queues. Return, within about a second, the queues that no other member has locked.
 
-        The queues of an unresponsive broker are not returned until `ClientConfig.request_timeout` has passed, and then
-        all of them; with exclusive locks none.
+        While a broker does not respond, none of its queues are returned. After `ClientConfig.request_timeout` all of
+        them are returned, because members then read without locks; exclusive locks are still not returned.
         """
         self._requested |= set(queues)
         self._to_unlock -= set(queues)
@@ -142,8 +142,8 @@ class QueueLocks:
     async def unlock(self, queues: Collection[MessageQueue], unreached: Collection[str] = ()) -> set[str]:
         """Unlock queues, including those with a pending lock request.
 
-        If a broker does not respond, or its name is in `unreached`, its queues are unlocked when it is connected, or
-        with the next renewal.
+        If a broker does not respond, or its name is in `unreached`, its queues are unlocked when the broker is
+        connected again, or with the next renewal.
 
         Returns the names of the unresponsive brokers.
         """
@@ -187,7 +187,7 @@ class QueueLocks:
     def _on_late_response(self, locking: asyncio.Task[list[MessageQueue]]) -> None:
         del self._late_requests[locking]
         if not locking.cancelled():
-            self._late_locks |= self._requested.intersection(locking.result())  # the other queues were unlocked since
+            self._late_locks |= self._requested.intersection(locking.result())  # not the queues unlocked since
 
     async def _lock_at(self, address: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         locked: list[MessageQueue] = []
@@ -277,7 +277,7 @@ _UNLOCK_CHUNK = 100
 
 
 class Handover:
-    """Queues that one member is revoking or waiting for.
+    """Revokes and acquires the queues of one member.
 
     Args:
         locks: the queue locks of the group; None if every member reads all queues.

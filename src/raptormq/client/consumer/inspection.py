@@ -5,8 +5,9 @@ running information (307), consumption of one message (309).
 threads and tasks of this process, which `mqadmin consumerStatus -s` shows. The text has the form of RocketMQ's
 `UtilAll.jstack`: one line for each thread or task, then one line for each call, innermost first.
 
-See also: `consumer.push_consumer` attaches this to its `cluster.client_instance`. Source: RocketMQ
-`ClientRemotingProcessor`, `ConsumerRunningInfo`, `ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
+See also: `consumer.group_member` and `consumer.pop_member` attach a `ConsumerInspection` to their
+`cluster.client_instance`. Source: RocketMQ `ClientRemotingProcessor`, `ConsumerRunningInfo`,
+`ConsumeMessageDirectlyResult`, `UtilAll.jstack`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _awaiting(task: asyncio.Task[object]) -> Iterable[FrameType]:
     while isinstance(awaited, CoroutineType) and awaited.cr_frame is not None and len(frames) < _MAX_CALLS:
         frames.append(awaited.cr_frame)
         awaited = awaited.cr_await
-        if isinstance(awaited, EagerCoroutine):  # a listener's
+        if isinstance(awaited, EagerCoroutine):  # the coroutine of a listener
             awaited = awaited.coroutine
     return reversed(frames)
 

@@ -117,7 +117,7 @@ class Lane(Generic[R, P]):
         self._singly = count
 
     def set_aside(self, reader: R) -> None:
-        """Set the messages of a blocked queue aside; not while they are in a call."""
+        """Set the messages of a blocked queue aside. Must not be called while they are in a call."""
         self._aside.setdefault(reader, []).extend(each for each in self._waiting if each.reader is reader)
         self._waiting = deque(each for each in self._waiting if each.reader is not reader)
         self._in_call = 0
@@ -136,7 +136,7 @@ class Lane(Generic[R, P]):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the lane has no messages, including those set aside."""
+        """Whether the lane has no messages, including those set aside."""
         return not self._waiting and not self._aside
 
 

@@ -42,7 +42,7 @@ Listener = Callable[[list[MessageExt]], Awaitable[ConsumeResult | None]]
 later.
 """
 BatchListener = Callable[[MessageBatch], Awaitable[ConsumeResult | Iterable[int] | None]]
-"""The same for whole batches. It may also return the indexes of the messages to redeliver."""
+"""A `Listener` for whole batches. It may also return the indexes of the messages to redeliver."""
 
 
 @dataclass(frozen=True, slots=True)

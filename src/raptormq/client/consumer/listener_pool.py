@@ -13,8 +13,8 @@ The listener is not callable when it is a plain function (`consumer.listener_cal
 queue has been reset or handed over during the call.
 
 See also: `consumer.queue_reader` submits messages and is notified of completed ones, `consumer.workers` runs the
-calls, `consumer.send_back` returns failed messages to the broker; `consumer.ordered_pool` is used in place of this for
-messages in order. Source: RocketMQ `ConsumeMessageConcurrentlyService`.
+calls, `consumer.send_back` returns failed messages to the broker; `consumer.ordered_pool` replaces this module for
+ordered consumption. Source: RocketMQ `ConsumeMessageConcurrentlyService`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ListenerPool(Workers[ConsumeRequest]):
                 request.reader.complete(request.process_queue, message.queue_offset)
 
     async def _send_back(self, request: ConsumeRequest, failed: Sequence[MessageExt]) -> None:
-        """Return failed messages to the broker. Messages that it does not accept are retried by this client."""
+        """Return failed messages to the broker. Messages that the broker does not accept are retried by this client."""
         self._queue.share()
         accepted = await asyncio.gather(*map(self._redelivery.send_back, failed))
         kept = [message for message, is_accepted in zip(failed, accepted, strict=True) if not is_accepted]

@@ -92,8 +92,7 @@ class LitePullConsumer(BufferedConsumer, QueueQueries):
         reader.reset_to(offset)
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Return the offset of the next message that `poll` returns of an assigned queue; `None` while the consumer
-        does not know it.
+        """Return the offset of the message of an assigned queue that `poll` returns next; `None` while it is not known.
 
         Raises:
             ClientError: the queue is not assigned now.

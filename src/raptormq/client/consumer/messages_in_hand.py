@@ -2,9 +2,9 @@
 
     begin --> interceptors: before_consume --> in hand --ack, retry, dead_letter, abandon--> interceptors: after_consume
 
-A close waits for the tasks that hold messages, except for the task that calls it, which could not settle anything
-meanwhile. See also: `consumer.delivery` is one message, `consumer.delivery_buffer` and `consumer.pop_consumer` hand
-them out. There is no counterpart in Java.
+The close of a consumer waits for the tasks that hold unsettled messages, except for the calling task, which cannot
+settle messages while it waits. See also: `consumer.delivery` is one message, `consumer.delivery_buffer` and
+`consumer.pop_consumer` hand them out. There is no counterpart in Java.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MessagesInHand(Generic[D]):
         self._settled.set()
 
     def disregard_caller(self) -> None:
-        """Do not wait for the messages of the calling task."""
+        """Let `end` not wait for the messages of the calling task."""
         task = asyncio.current_task()
         for delivery in self._deliveries:
             if delivery.task is task:

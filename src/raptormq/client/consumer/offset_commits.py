@@ -158,7 +158,7 @@ class OffsetCommitter:
                 )
 
     def forget(self, queue: MessageQueue) -> None:
-        """Remove the committed offset of a revoked queue."""
+        """Forget the last committed offset of a revoked queue; the broker keeps the offset."""
         self._committed.pop(queue, None)
         if (turn := self._commit_locks.get(queue)) is not None and not turn.locked():
             del self._commit_locks[queue]

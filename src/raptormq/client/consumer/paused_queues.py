@@ -1,7 +1,7 @@
 """Queues paused by the application. No I/O.
 
-`consumer.push_consumer` keeps them across rebalances and restarts of a consumer. Kafka's `Consumer.pause`, in contrast,
-loses a pause when the queue is revoked.
+`consumer.group_consumer` keeps a pause across rebalances and restarts of a consumer. Kafka's `Consumer.pause`, in
+contrast, loses a pause when the queue is revoked.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ is delivered again, up to `max_reconsume_times` times. There is no rebalance and
 members share one queue, and an unresponsive member delays only its own messages. Order is not kept. Brokers must be
 RaptorMQ's, or Apache RocketMQ 5.0 or later.
 
-All members of a group must pop: members that read queues would leave those unread that a rebalance assigns to a member
-that pops.
+All members of a group must pop. In a mixed group, a rebalance would assign some queues to members that pop, and these
+queues would remain unread.
 
-`receive` waits for a notification, which delivers no messages, and then pops the messages that are returned at once. A
-message that is popped after its caller has been cancelled would be invisible to all members.
+`receive` waits for a notification, which delivers no messages, and then pops without waiting. A pop that waits could
+take messages after its caller was cancelled, and these would be invisible to all members.
 
-See also: `consumer.popped_message` has the messages, `consumer.pop_requests` asks brokers, `consumer.pop_member` is
-listed by brokers, `consumer.pop_exhausted` makes dead letters, `consumer.consumer` is the consumer with queues. Source:
+See also: `consumer.popped_message` settles messages, `consumer.pop_requests` sends requests, `consumer.pop_member`
+joins the group, `consumer.pop_exhausted` stores dead letters, `consumer.consumer` is the consumer with queues. Source:
 RocketMQ 5 `SimpleConsumer` for the calls.
 """
 
@@ -160,7 +160,7 @@ class PopConsumer(Startable):
         cancelled close continues in the background.
 
         Raises:
-            ClientClosed: this is another event loop.
+            ClientClosed: the consumer was started in another event loop.
         """
         running = self._running
         if running is None:
@@ -187,7 +187,7 @@ class PopConsumer(Startable):
         meanwhile. The messages of one call are from one broker.
 
         Args:
-            max_messages: most messages, at most 32.
+            max_messages: maximum number of messages, at most 32.
             timeout: seconds to wait for a message; 0 not to wait.
 
         Raises:
@@ -241,7 +241,7 @@ class PopConsumer(Startable):
         """Iterate over batches of messages, until the consumer is closed. The loop raises what `receive` raises.
 
         Args:
-            max_messages: most messages of a batch. More than 32 are popped by several requests.
+            max_messages: maximum number of messages of a batch. More than 32 are popped by several requests.
             max_wait: seconds to wait for a full batch after its first message. The invisible time passes meanwhile.
 
         Raises:
@@ -269,7 +269,7 @@ class PopConsumer(Startable):
         return taken
 
     async def _fill(self, taken: list[PoppedMessage], most: int, max_wait: float) -> None:
-        """Add messages up to `most`, or until `max_wait` seconds have passed. An error is left to the next call."""
+        """Add messages up to `most`, or until `max_wait` seconds have passed. An error ends the batch and is logged."""
         clock = asyncio.get_running_loop().time
         deadline, closed = clock() + max_wait, self._closed
         try:

@@ -5,7 +5,8 @@ that pops the message: it does not deliver it to the application, stores it as a
 
     delivered 1 + max_reconsume_times times, popped again --> %DLQ%group --> acknowledged
 
-If that fails, the message becomes visible after its invisible time, and the member that pops it tries again.
+If storing or acknowledging fails, the message becomes visible after its invisible time, and the member that pops it
+tries again.
 
 See also: `consumer.popped_message` makes dead letters of messages that the application retries too often. Source: the
 proxy of RocketMQ 5 (`PopMessageResultFilterImpl`, `ConsumerProcessor.popMessage`).

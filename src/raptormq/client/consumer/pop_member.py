@@ -118,5 +118,5 @@ class PopMember:
             log.warning("group %s: %s was not reset to offset %d: %s", self._group, queue, offset, error)
 
     async def consume_directly(self, _: MessageExt) -> tuple[str, str]:
-        """Refuse a message from an administrator, which has no pop to be settled by."""
+        """Refuse a message from an administrator, because it has no pop handle by which it could be settled."""
         return "CR_LATER", "a consumer that pops settles only messages that it has popped"

@@ -43,7 +43,7 @@ _EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, Resp
 
 
 class Popped(NamedTuple):
-    """A popped message with what its broker needs to know it again."""
+    """A popped message with the handle that identifies its delivery at the broker."""
 
     message: MessageExt
     handle: PopHandle
@@ -52,7 +52,7 @@ class Popped(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The handle as the broker wants it."""
+        """The encoded handle for requests to the broker."""
         return build_handle(self.handle, self.stored_topic, self.message.queue.queue_id, self.message.queue_offset)
 
 
@@ -109,7 +109,7 @@ class PopRequests:
         )
 
     async def has_messages(self, address: str, seconds: float) -> bool:
-        """Wait for a message at one broker. Return False if none arrived, or if the broker does not know."""
+        """Wait up to `seconds` for a message at one broker. Return False if none arrived, or if the request failed."""
         header = NotificationRequestHeader(
             self._group,
             self._topic,
@@ -209,6 +209,6 @@ def _starts_of(info: str | None) -> dict[int, int]:
 
 
 def _kind_of(message: MessageExt) -> str:
-    """Return whether a message is from the topic itself (0) or from a form of the retry topic (1, 2)."""
+    """Return the kind of topic of a message: 0 for the topic itself, 1 or 2 for the two forms of the retry topic."""
     parts = message.properties.get(names.POP_CHECKPOINT, "").split(" ")
     return parts[4] if len(parts) > 4 else "0"

@@ -32,9 +32,9 @@ class PopDelivery(Delivery):
     """A popped message.
 
     Args:
-        requests: asks its broker.
+        requests: sends requests to its broker.
         popped: the message with its handle.
-        retries: makes dead letters.
+        retries: stores dead letters.
         ended: called once, with the status, when the message is settled or abandoned.
     """
 
@@ -80,7 +80,7 @@ class PopDelivery(Delivery):
         return await super().retry(after)
 
     async def change_invisible_time(self, seconds: float) -> bool:
-        """Let the invisible time end in `seconds` instead. Return False if it was over."""
+        """Let the invisible time end in `seconds` from now. Return False if it was over."""
         check_setting("seconds", seconds, Invisible)
         if not self._begin("given another invisible time"):
             return False
@@ -153,8 +153,8 @@ class PoppedMessage(ReceivedMessage):
         return handle.pop_time + handle.invisible_time
 
     async def change_invisible_time(self, seconds: float) -> bool:
-        """Set the time until the message becomes visible to other members, for example more for long processing. May be
-        called several times; the message stays unsettled.
+        """Let the message become visible to other members in `seconds`, for example later because of long processing.
+        May be called several times; the message stays unsettled.
 
         Returns:
             False if the invisible time was over, or the consumer was closed.
@@ -177,5 +177,7 @@ class PoppedBatch(MessagesToSettle[PoppedMessage]):
         return all(await results_of(message.ack() for message in self.open))
 
     async def change_invisible_time(self, seconds: float) -> bool:
-        """Set the invisible time of the unsettled messages concurrently; otherwise as for one message."""
+        """Change the invisible time of the unsettled messages concurrently. Return False if one of them was given up.
+        Errors are those of `PoppedMessage.change_invisible_time`.
+        """
         return all(await results_of(message.change_invisible_time(seconds) for message in self.open))

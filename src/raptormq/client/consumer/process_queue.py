@@ -39,7 +39,7 @@ class RunningCalls:
         self.count += 1
 
     def end(self) -> None:
-        """Uncount a call. The last one wakes the waiters."""
+        """Count one call less. The end of the last call wakes the waiters."""
         self.count -= 1
         if not self.count and self._idle is not None:
             if not self._idle.done():
@@ -90,7 +90,9 @@ class ProcessQueue:
         self.revoked = False
         """True after the queue was revoked: no more messages are submitted, but completions are still recorded."""
         self.dropped = False
-        """True after a reset to another position: no more messages are submitted, and completions are ignored."""
+        """True after a reset to another position, or after the queue was released: no more messages are submitted, and
+        completions are ignored.
+        """
 
     @property
     def is_closed(self) -> bool:
@@ -140,7 +142,7 @@ class ProcessQueue:
         self._next_offset = max(self._next_offset, next_offset)
 
     def complete(self, offset: int) -> None:
-        """Complete the message or run at `offset`; no effect if it is not unfinished."""
+        """Complete the message or run at `offset`; no effect if it is unknown or already completed."""
         done = self._sizes.pop(offset, None)
         if done is None:
             return

@@ -27,7 +27,7 @@ class PullStatus(enum.Enum):
     """Result of a pull."""
 
     FOUND = ResponseCode.SUCCESS
-    """Messages."""
+    """The response contains messages."""
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
     """The offset is the end of the queue; there are no messages."""
     NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY

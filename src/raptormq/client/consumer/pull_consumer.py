@@ -132,11 +132,11 @@ class PullConsumer(QueueQueries):
         Args:
             queue: the queue to read.
             offset: the first offset to read.
-            max_count: most messages; brokers have limits of their own (32 by default). A RaptorMQ broker counts the
-                messages of stored batches, others return at least one batch.
-            max_bytes: most bytes; a hint.
-            timeout: seconds; default is the request timeout, and with `suspend_ms` that plus the suspension and 5 s,
-                because brokers end a suspension late.
+            max_count: maximum number of messages; brokers have limits of their own (32 by default). A RaptorMQ broker
+                counts the messages of stored batches, others return at least one batch.
+            max_bytes: maximum size of the messages in bytes; a hint.
+            timeout: seconds; default: the request timeout, and with `suspend_ms` also the suspension and 5 s, because
+                brokers end a suspension late.
             suspend_ms: how long the broker may wait for a message when there is none.
             expression: wanted tags, `*` or `A || B` (brokers compare hashes only), or `Sql`.
             topic_id: fail if the topic has another id, see `topic_id()`.
@@ -289,8 +289,8 @@ class PullConsumer(QueueQueries):
         """Return the messages before the first one that cannot be read, and the next offset.
 
         Raises:
-            RecordError: the first message of all cannot be read. If its body is damaged and it ``may_fail`` now, the
-                position moves behind it; with a wrong CRC only the second time.
+            RecordError: the first message cannot be read. If `may_fail`, the position moves past a message with a
+                damaged body; past a message with a wrong CRC only when it fails again.
             KeyMissing: the same, but the position stays.
         """
         if result.status is not PullStatus.FOUND:

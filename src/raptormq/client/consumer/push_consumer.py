@@ -66,7 +66,7 @@ class PushConsumer(GroupConsumer):
         self._listeners = listeners
         self._is_whole = lambda topic: isinstance(listeners.get(topic), WholeBatches)
         self._ending: asyncio.Task[None] | None = None
-        """The stop after a message could not be consumed."""
+        """Task that stops the consumer after a message could not be consumed (`OnFailure.STOP`)."""
 
     def _new_consumption(self, instance: ClientInstance, interceptors: ConsumeChain) -> Consumption:
         config, listener_of = self._config, self._listeners.get
@@ -76,8 +76,8 @@ class PushConsumer(GroupConsumer):
         return OrderedPool(config, self._group, listener_of, interceptors, redelivery, self._stop_after_failure)
 
     def subscribe(self, topic: str, expression: str | Sql, listener: Listener) -> None:
-        """Subscribe to a topic; a second call replaces expression and listener. A started consumer reads it from now
-        on.
+        """Subscribe to a topic; a second call replaces expression and listener. A started consumer reads the topic from
+        now on.
 
         Args:
             topic: a topic. It has to exist when the consumer is started, unless `ConsumerConfig.allow_missing_topics`
@@ -146,7 +146,7 @@ class PushConsumer(GroupConsumer):
         """Wait until the consumer is stopped; returns at once when it is not started.
 
         Raises:
-            ConsumptionStopped: it has stopped because a message could not be consumed, and `on_failure` is `STOP`.
+            ConsumptionStopped: the consumer stopped because a message could not be consumed and `on_failure` is `STOP`.
         """
         running = self._running
         if running is not None:

@@ -39,7 +39,7 @@ class QueueQueries(InstanceClient):
 
     async def topic_id(self, queue: MessageQueue) -> str | None:
         """Return the id that the broker of a queue has given to its topic; a topic that is deleted and recreated gets
-        another id. `None` when it has none: Apache RocketMQ has no ids.
+        another id. `None` if the topic has no id: Apache RocketMQ has no ids.
         """
         offsets = self._started_instance().offsets
         return (await self._call_broker(queue, lambda address: offsets.max_offset(address, queue))).topic_id
@@ -67,8 +67,8 @@ class QueueQueries(InstanceClient):
         return await self._call_broker(queue, ask)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group, `None` when it never committed (0 from brokers before RocketMQ 5 on
-        a young topic); errors are those of `commit`, too.
+        """Return the committed offset of the group; `None` if the group never committed in this queue. Brokers before
+        RocketMQ 5 return 0 instead on a young topic. Raises the errors of `commit`, too.
         """
         offsets, group = self._started_instance().offsets, self._require_group()
         found = await self._call_broker(queue, lambda address: offsets.committed(address, group, queue))

@@ -130,12 +130,12 @@ class PullPace:
     def __init__(self) -> None:
         self.pause = SHORTEST_S
         self.waiting = 0
-        """Pulls under way."""
+        """Number of pulls that have no response yet."""
         self._began = 0.0
         self._pulls = 0
 
     def pause_after(self, pull_seconds: float) -> float:
-        """Return the pause after a pull that took `waited` seconds; 0 if a pause would not collect more messages."""
+        """Return the pause after a pull that took `pull_seconds`; 0 if a pause would not collect more messages."""
         return self.pause if pull_seconds < RARE_S else 0.0
 
     def pulled(self, now: float) -> None:
@@ -149,7 +149,7 @@ class PullPace:
         self._began, self._pulls = now, 0
 
     def hold(self, configured: float) -> float:
-        """Return the hold time for empty pulls."""
+        """Return how long brokers may hold an empty pull: from `configured` to `LONGEST_HOLDS` times as long."""
         return min(max(configured, self.waiting / IDLE_PER_S), LONGEST_HOLDS * configured)
 
 
@@ -198,8 +198,8 @@ class QueueReader:
         context: objects shared with the other readers of the consumer.
         queue: the queue to read.
         subscription: the wanted tags.
-        whole: whether batches are submitted, and completed, as a whole.
-        ready: the first pull waits for its end; `None` to pull at once.
+        whole: returns whether batches are submitted, and completed, as a whole.
+        ready: task whose end the first pull waits for; `None` to pull at once.
     """
 
     def __init__(
@@ -219,12 +219,13 @@ class QueueReader:
         self.locked_until = math.inf
         """Loop time until which calls may start; the end of the queue lock of an ordered consumer."""
         self.is_positioned = asyncio.Event()
-        """Set once the start offset is known or could not be determined at first, and from the beginning if the reader
-        waits for `ready`."""
+        """Set when the start offset is known, or when the first attempt to determine it has failed. Set from the
+        beginning if the reader waits for `ready`.
+        """
         self._max_offset: int | None = None
         """End of the queue at the last pull."""
         self._error: str | None = None
-        """Why the last pull has failed."""
+        """Error of the last pull; None if it succeeded."""
         config = context.config
         self._instance = context.instance
         self._resume = context.resume
@@ -285,7 +286,7 @@ class QueueReader:
         self._resume(self)
 
     def describe(self) -> QueueDescription:
-        """Return a snapshot."""
+        """Return a snapshot of the queue and its reader."""
         process_queue = self.process_queue
         if process_queue is None:
             return QueueDescription(self.queue, self._state, None, None, self._max_offset, 0, 0, 0, self._error)
@@ -313,17 +314,17 @@ class QueueReader:
 
     @property
     def is_full(self) -> bool:
-        """Return whether nothing is fetched because of the flow limits."""
+        """Whether fetching pauses because of the flow limits."""
         return self.process_queue is not None and self.process_queue.is_full(self._limits)
 
     @property
     def is_busy(self) -> bool:
-        """Return whether listener calls with messages of the queue are running."""
+        """Whether listener calls with messages of the queue are running."""
         return self.process_queue is not None and self.process_queue.calls.count > 0
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether a call that ignored its cancellation may still use messages of the queue."""
+        """Whether a call that ignored its cancellation may still use messages of the queue."""
         return self.process_queue is not None and self.process_queue.calls.is_abandoned
 
     async def wait_for_calls(self, timeout: float, *, until_end: bool = False) -> None:
@@ -344,7 +345,7 @@ class QueueReader:
             )
 
     def drop(self) -> None:
-        """Forget the offset. Offsets that are not committed belong to the next owner, or to a deleted topic."""
+        """Forget the offset and ignore later completions, because the queue was released or its topic was deleted."""
         if self.process_queue is not None:
             self.process_queue.dropped = True
         self.process_queue = None
@@ -494,7 +495,7 @@ class QueueReader:
                 if is_retried:
                     self._crc_retry.remember(offset)
                 return False
-            # It can never be read: it was sent like that, or was fetched twice with a wrong checksum.
+            # The record can never be read: it was sent like that, or was fetched twice with a wrong checksum.
             log.error("the message at offset %d of %s cannot be consumed and is skipped: %s", offset, self.queue, error)
             return True
 

@@ -4,7 +4,7 @@
 (code 40) or when a route or the subscriptions change. It retries soon while a topic or its brokers cannot be found, or
 while another member holds the lock of an assigned queue.
 
-Two members must not read the same queue, also when a broker restarts. Each member divides the queues in its view among
+Two members must not read the same queue, even while a broker restarts. Each member divides the queues in its view among
 the members in its view. While the views differ, the allocations differ, too. A restart changes the views in three
 ways::
 
@@ -16,9 +16,9 @@ ways::
     another member still reads a queue            that member holds the queue lock (`consumer.handover`)
 
 `GroupMembers` determines the members of the group: all members that any broker of a topic reports. A restarted broker
-reports none. While the connection to it is new, members from before the connection loss are included, too. Only
-responding brokers are considered. A frozen broker may report a former member, which must not block that member's
-queues; it is not waited for once another broker has responded.
+reports none. While the connection to it is new, members from before the connection loss are included, too. Only brokers
+that respond in this round are considered, because the last report of a frozen broker may contain a former member, whose
+queues would have no reader.
 
 A strategy of `raptormq.client.allocation` divides the queues among the members. There is no coordinator: every member
 computes the same shares from the same two lists.
@@ -55,7 +55,7 @@ log = get_logger(__name__)
 
 
 class GroupMembers:
-    """Members of one group, in addition to the client of `instance`."""
+    """Members of one group, as reported by the brokers."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -148,7 +148,7 @@ def _addresses(found: TopicQueues) -> list[str]:
 _STOPPED = "the consumer was stopped while it was starting"
 _MISSING_PAUSE_S = 1.0
 _PENDING_BACKOFF = Backoff(0.05, 0.5)
-"""Retry interval for queue locks of other members, because an unlock is not reported."""
+"""Retry interval for queues that other members have locked. Brokers do not report an unlock."""
 _LOSS_S = 120.0
 """Time after a connection loss during which the broker may be unavailable, return, or be replaced."""
 _LOSS_BACKOFF = Backoff(0.2, 5.0)
@@ -175,7 +175,7 @@ class Rebalancer:
         group: the consumer group.
         config: interval of rebalances and strategy; a broadcasting consumer reads every queue.
         subscriptions: returns the subscriptions by topic, in every round.
-        new_reader: starts the reader of a queue, after the end of a task.
+        new_reader: starts the reader of a queue, whose first pull waits for the end of the given task.
         handover: revokes and acquires queues.
         calls: notifies the application of assigned and lost queues.
     """
@@ -260,9 +260,9 @@ class Rebalancer:
 
     async def wait_for_topics(self, topics: Collection[str], timeout: float) -> None:
         """Wait until the queues of these topics have been divided among the members once, and the start offsets of the
-        queues of this member are known. Then no message that is sent from now on is skipped by a group that starts
-        with the last offset. A broker that does not return the offsets is waited for at most `timeout` seconds, and not
-        after its first error.
+        queues of this member are known. Then a group that starts with the last offset skips no message that is sent
+        from now on. The wait for a broker that does not return the offsets ends after `timeout` seconds, or at its
+        first error.
 
         Raises:
             NoRoute: a topic does not exist, or no broker of it is up, for `timeout` seconds.
@@ -450,7 +450,7 @@ class Rebalancer:
     def _share_of(
         self, member: str, topic: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the queues of a member; a broadcasting consumer is its only member.
+        """Return the queues of a member; all queues for a broadcasting consumer.
 
         Raises:
             ClientError: the strategy, or a function of the application that it calls, has failed.

@@ -1,4 +1,4 @@
-"""Calls of the application when queues are assigned to a consumer, revoked or lost.
+"""Calls the rebalance listener of the application when queues of a consumer are assigned, revoked or lost.
 
     assigned   on_queues_assigned --> the first pull
     revoked    no call begins any more --> running calls end --> on_queues_revoked --> commit --> the lock is released,
@@ -42,7 +42,7 @@ class RebalanceCalls:
         listener: the listener; `None` for a consumer without one.
         group: the consumer group.
         timeout: seconds that a call may take.
-        interceptors: are called first.
+        interceptors: called before the listener.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RebalanceCalls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _tell_interceptors(self, change: QueueChange, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Return the queues without those of the retry topic, in order."""
+        """Notify the interceptors of queues, except those of the retry topic. Return these queues in order."""
         known = sorted(queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX))
         self._interceptors.rebalanced(change, known)
         return known

@@ -76,7 +76,7 @@ class Redelivery:
         self._encryptor = Encryptor(keys, _COPIES) if keys is not None else None
 
     async def send_back(self, message: MessageExt) -> bool:
-        """Send a message back. Return True if this client is done with it, False if this client must retry it."""
+        """Send a message back. Return False if no broker accepts it and this client must retry it."""
         if self._config.message_model is MessageModel.BROADCASTING:
             self._failures.outcome("not consumed and not delivered again, because the group broadcasts", message)
             return True  # a retry topic cannot address a single member
@@ -129,8 +129,8 @@ class Redelivery:
 
         Raises:
             NoRoute: the broker of the message has no master.
-            TransportError: it does not respond.
-            ServerError: it refuses.
+            TransportError: the broker does not respond.
+            ServerError: the broker refuses.
         """
         found = await self._instance.routes.find(message.queue.topic)
         address = found.master(message.queue.broker_name)
@@ -210,8 +210,9 @@ class Redelivery:
             await self._send_to_broker_of(message, outgoing)
 
     async def _send_to_broker_of(self, message: MessageExt, copy: SendRequest) -> None:
-        """Send a copy whose topic has no route to the broker of the message, which creates the retry topic of a group
-        with the first copy. Heartbeats create it before, but the first heartbeat of a group that pops may be under way.
+        """Send a copy to the broker of the message, because the retry topic has no route yet. The broker creates the
+        topic with the first copy. Usually a heartbeat has created it, but the first heartbeat of a group that pops may
+        be pending.
         """
         found = await self._instance.routes.find(message.queue.topic)
         address = found.master(message.queue.broker_name)

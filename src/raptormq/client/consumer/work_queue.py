@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""Maximum time for which the workers occupy the event loop, without the current item."""
+"""Maximum time in seconds for which the workers occupy the event loop, not counting the current item."""
 
 
 class WorkQueue(Generic[T]):

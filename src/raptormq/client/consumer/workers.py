@@ -1,5 +1,4 @@
-"""Workers of a consumer: a fixed number of tasks that call listeners, with the handling of cancellations and the
-shutdown.
+"""Workers of a consumer: a fixed number of tasks that call listeners, including their cancellation and shutdown.
 
 `Workers` takes items from a `WorkQueue` and calls the listener for their messages; a subclass handles the result. A
 listener that cancels its own task ends its call, but not the worker.
@@ -34,7 +33,7 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 _CANCELLED_S = 1.0
-"""Time limit for cancelled listeners during the stop of a consumer."""
+"""Time limit in seconds for cancelled listeners during the stop of a consumer."""
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ class Workers(ABC, Generic[T]):
 
     @abstractmethod
     async def _finish(self, item: T, request: ConsumeRequest, failed: Sequence[MessageExt]) -> None:
-        """Complete or retry the messages of a call. `failed` has the messages that the listener has not consumed."""
+        """Complete or retry the messages of a call. `failed` contains the messages that were not consumed."""
 
     def start(self) -> None:
         """Start the workers."""
@@ -177,7 +176,7 @@ class Workers(ABC, Generic[T]):
                 del item, request  # the messages would keep the whole pull result in memory
 
     def _end_call(self, worker: asyncio.Task[Any]) -> None:
-        """Uncount the call of a worker; no effect if `stop` has done so."""
+        """Count the call of a worker as ended; no effect if `stop` has counted it."""
         request = self._running.pop(worker, None)
         if request is not None:
             request.process_queue.calls.end()

@@ -46,7 +46,7 @@ def _snapshot_of_other(message: Message) -> Message:
 
 
 def _unshared(value: Any) -> Any:
-    """Return a value of a message that does not change, or is a copy."""
+    """Return a copy of a mutable value, or an immutable value itself."""
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if isinstance(value, MutableSequence | MutableSet):

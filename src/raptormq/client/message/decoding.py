@@ -66,7 +66,7 @@ def decode_batches(
 
     Args:
         body: stored records back to back.
-        queue: the queue that they were pulled from.
+        queue: the queue that the records were pulled from.
         first_offset: where the pull started; a broker returns a whole batch for an offset in its middle, and the
             messages before that offset are left out.
         tags: wanted tags, all when empty.

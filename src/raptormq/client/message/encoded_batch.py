@@ -25,7 +25,7 @@ from raptormq.protocol.properties import decode_properties
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Messages of one topic that wait for the flush and have no flag, no delay and no priority."""
+    """Messages of one topic with `wait_stored`, and without flag, delay and priority."""
 
     topic: str
     body: bytes

@@ -73,11 +73,11 @@ _verified: set[tuple[str, bytes]] = set()
 def decrypt(body: Bytes, keys: EncryptionKeys | None) -> bytes:
     """Decrypt a body.
 
-    If a key fails that has never decrypted a body, it is assumed to be a wrong key with the right name. Otherwise a
-    client with a wrong key would skip all messages as damaged.
+    If decryption fails with a key that has never decrypted a body, the key is assumed to be wrong, not the body.
+    Otherwise a client with a wrong key would skip all messages as damaged.
 
     Raises:
-        KeyMissing: the client has no keys, lacks this key, or cannot decrypt.
+        KeyMissing: the client has no keys, or its key with this name is missing, unreadable or wrong.
         RecordError: the body is damaged.
     """
     key_id = key_id_of(body)
@@ -115,7 +115,7 @@ def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
 
 
 def _known(keys: EncryptionKeys, key_id: str) -> bytes:
-    """Return a key.
+    """Return the key with the name `key_id`.
 
     Raises:
         KeyMissing: the key does not exist or cannot be read now.

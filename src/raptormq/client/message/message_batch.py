@@ -118,7 +118,7 @@ class PlainRecords(MessageBatch):
     Args:
         data: the body of the pull result.
         spans: positions of the records, at least one.
-        queue: the queue that they were pulled from.
+        queue: the queue that the records were pulled from.
     """
 
     __slots__ = ("_data", "_spans")

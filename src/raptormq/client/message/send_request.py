@@ -72,8 +72,8 @@ def split_messages(
     Args:
         messages: messages of one topic.
         max_bytes: largest size of a list.
-        key_id: name of the key that they will be encrypted with, which makes each of them larger; the longer name while
-            keys are rotated.
+        key_id: name of the encryption key; encryption makes each message larger. While keys are rotated, the longer
+            name.
 
     Raises:
         ConfigError: `max_bytes` is not a number above 0, or `key_id` is not text.
@@ -157,7 +157,7 @@ class SendRequest:
     merged: bool = False
     """True for a batch of AutoBatch, False for a list of the application."""
     encrypted: bool = False
-    """The body is encrypted."""
+    """True if the body is encrypted."""
 
     @property
     def count(self) -> int:
@@ -214,8 +214,8 @@ def prepare_redelivery(message: MessageExt, group: str, config: ProducerConfig) 
     sharding key, original topic and properties of the application; its deliveries are counted anew.
 
     Raises:
-        MessageError: there is no group name, the body is too large, or the message was encrypted and the copy would
-            not be.
+        MessageError: `group` is not a group name, the body is too large, or the message was encrypted and the copy
+            would not be.
     """
     given: object = message
     if not isinstance(given, MessageExt):
@@ -246,7 +246,7 @@ def with_sharding_key(message: Message, key: str) -> Message:
     queue, because properties must not be empty.
 
     Raises:
-        MessageError: this is not a message, or it has another sharding key.
+        MessageError: the value is not a message, or the message has another sharding key.
     """
     if not isinstance(message, Message):
         raise invalid_message(message)
@@ -266,7 +266,7 @@ def check_encrypted_size(outgoing: SendRequest, config: ProducerConfig) -> SendR
     """Return an encrypted message or batch after checking its size, which encryption has increased.
 
     Raises:
-        MessageError: it is larger than `max_message_bytes` now.
+        MessageError: the encrypted body is larger than `max_message_bytes`.
     """
     size = len(outgoing.body)
     if size <= config.max_message_bytes:
@@ -369,7 +369,7 @@ def prepare_batch(
     because brokers cannot read them inside the batch.
 
     Raises:
-        MessageError: a message breaks a rule, or the list breaks one of lists; the text names the rule.
+        MessageError: a message or the list breaks a rule, which the text names.
     """
     if not messages:
         raise MessageError("a batch must have at least one message")
@@ -415,7 +415,7 @@ def check_sendable(topic: str) -> None:
     """Check the topic of a message.
 
     Raises:
-        MessageError: it is not a topic name, or is reserved for brokers.
+        MessageError: the topic is not a valid name, or is reserved for brokers.
     """
     if not isinstance(topic, str):
         raise MessageError(f"the topic of a message must be text, not {topic!r}")
@@ -484,7 +484,7 @@ def _tag_properties(tags: str | None, wait_stored: bool) -> str:
 
 
 def _own_id(properties: dict[str, str]) -> str | None:
-    """Return the unique id that the application has set, after the checks of every property."""
+    """Return the unique id that the application has set, or None. It is checked like any other property."""
     message_id = properties.get(names.UNIQUE_KEY)
     if message_id is not None:
         encode_text({names.UNIQUE_KEY: message_id})

@@ -21,7 +21,7 @@ def as_bytes(body: object) -> bytes:
     """Return a body as bytes. Other buffers are copied.
 
     Raises:
-        MessageError: it is not a buffer.
+        MessageError: the body is not a buffer.
     """
     if isinstance(body, bytes):
         return body

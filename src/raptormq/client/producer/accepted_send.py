@@ -55,12 +55,12 @@ class Cancellable(Protocol):
     """A message whose send can be cancelled."""
 
     def cancelled(self) -> None:
-        """Called when its future was cancelled."""
+        """Called when the future of the message was cancelled."""
 
 
 class WaitingFuture(asyncio.Future[SendResult]):
-    """The outcome of a submitted message that waits for the limits. It tells the message of a cancellation; a callback
-    of the future would take more memory than all the rest.
+    """The outcome of a submitted message that waits for the limits. A cancellation is passed to the message directly,
+    because a callback of the future would take more memory than all other parts.
     """
 
     __slots__ = ("in_line",)

@@ -23,8 +23,9 @@ a queue, bodies as large as a whole batch, and messages whose properties leave n
 While the limits of the client are reached, no message is merged. If open batches alone have reached them, they are
 sent when a sender waits.
 
-A batch has `send_timeout` from its end. A message that has waited for the limits before it was added has less time: its
-sender gets `RequestTimeout` at its deadline. The other messages of the batch are not affected.
+The `send_timeout` of a batch begins when the batch is closed. A message that waited for the limits before it was added
+has less time: its sender gets `RequestTimeout` at the deadline of the message. The other messages of the batch are not
+affected.
 
 See also: `producer.producer` adds messages, `producer.open_batch` encodes them, `producer.batch_sender` sends the
 batches. Source: RocketMQ `ProduceAccumulator`.
@@ -81,7 +82,7 @@ properties; with up to 4 bytes per character both fit.
 """
 
 EXPIRY_STEP_S = 0.05
-"""Minimum time in seconds between two looks for expired messages of a batch, each of which looks at all messages."""
+"""Minimum time in seconds between two checks for expired messages of a batch. Each check reads all deadlines."""
 
 IDLE_SHARE = 0.1
 """Share of `batch_max_delay_ms` without a new message after which a batch queue is idle."""
@@ -123,8 +124,9 @@ class Accumulator:
         return batch_queue
 
     def _flush_if_none_is_pending(self) -> None:
-        """Send all open batches: they have reached the limits, so that nothing can be added. While a batch is pending,
-        its response makes room. Without this condition batches would become as small as what each response frees.
+        """Send all open batches if no batch is pending: the open batches alone have reached the limits, and nothing can
+        be added. The response to a pending batch makes room. Without this condition batches would become as small as
+        the room that each response makes.
         """
         if not any(batch_queue.has_pending for batch_queue in self._queues.values()):
             for batch_queue in self._queues.values():
@@ -197,8 +199,8 @@ class BatchQueue:
         deadline: float | None = None,
     ) -> Waiter | None:
         """Add a message to its batch. Return the waiter for its result: the callback, or a new future. Return None if
-        the message must be sent individually. `callback` may also be an existing future. `deadline`, a loop time, is
-        that of a message that has waited before.
+        the message must be sent individually. `callback` may also be an existing future. `deadline` (loop time) is
+        given for a message that has waited for the limits before.
 
         Raises:
             MessageError: the message breaks a rule.

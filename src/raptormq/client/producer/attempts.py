@@ -26,7 +26,7 @@ class Attempts:
     Args:
         retries: maximum number of retries.
         deadline: in seconds of `clock`.
-        is_awaited: returns whether the caller waits for the outcome; None: it cancels the send when it does not.
+        is_awaited: returns whether the caller still waits for the outcome; None if the caller cancels the send instead.
     """
 
     __slots__ = ("_clock", "_is_awaited", "_pauses", "_retries_left", "_waits", "deadline", "tried")

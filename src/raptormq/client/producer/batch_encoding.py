@@ -7,8 +7,8 @@ it on topics that store batches whole, and rejects it on others. The batch is th
 lost if the type of the topic has changed.
 
 Code 320 has one sysFlag for all messages, so either all or none are compressed: each must be large enough and shrink.
-AutoBatch groups messages accordingly. See also: `producer.broker_features` knows topics, `producer.sender` sends.
-Source: RocketMQ `HookUtils.checkInnerBatch`.
+AutoBatch groups messages accordingly. See also: `producer.broker_features` tracks how topics store batches,
+`producer.sender` sends. Source: RocketMQ `HookUtils.checkInnerBatch`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raptormq.protocol.properties import encode_properties
 
 
 class EncodingSender:
-    """A `MessageSender.send` for one producer group that compresses or encrypts batches as a whole."""
+    """Sends batches of one producer group like `MessageSender`, compressed or encrypted as a whole where possible."""
 
     def __init__(self, sender: MessageSender, config: ProducerConfig) -> None:
         self._sender = sender

@@ -116,7 +116,7 @@ class BatchSender:
             assert queue is not None
             try:
                 parts[number] = self._outgoing(batch, now_ms), queue
-            except Exception as error:  # noqa: BLE001 - a compressor without memory; the other batches are sent
+            except Exception as error:  # noqa: BLE001 - such as a MemoryError; the other batches are sent
                 fail_all(batch.take_waiters(), error)
         return parts
 

@@ -13,8 +13,8 @@ accept.
 `BatchSupport` uses it for brokers that do not support batches.
 
 See also: `producer.sender` and `producer.queue_batches` record responses, `producer.batch_encoding` and
-`producer.accumulator` ask; `producer.queue_batches` uses `Refusals` for its request. Source: none for `Refusals`,
-RocketMQ's clients do not ask again.
+`producer.accumulator` query them; `producer.queue_batches` uses `Refusals` for its request. Source: none for
+`Refusals`, RocketMQ's clients do not ask again.
 """
 
 from __future__ import annotations

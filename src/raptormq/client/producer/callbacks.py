@@ -26,7 +26,7 @@ def require_callback(callback: object) -> None:
     """Check that a callback can be called and is a plain function.
 
     Raises:
-        ClientError: it is not.
+        ClientError: the callback cannot be called, or is async.
     """
     if not callable(callback):
         raise ClientError(f"the callback must be a function of one argument, not {callback!r}")

@@ -21,7 +21,7 @@ class InFlight:
     """A budget of bytes that is granted in FIFO order.
 
     Args:
-        limit_bytes: a larger single message is sent alone.
+        limit_bytes: maximum bytes in flight; a larger message is sent alone.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -1,7 +1,7 @@
-"""`MessageTrace`: the message trace of one started producer or consumer, with what sends it.
+"""`MessageTrace`: the message trace of one started producer or consumer, with its own sender.
 
-It has a reference to the client instance of its own, so that the last records are sent when its producer or consumer
-has ended. See also: `client.trace` makes and collects the records. Source: RocketMQ `AsyncTraceDispatcher`.
+It acquires the client instance for itself, so that the last records can be sent after the producer or consumer has
+ended. See also: `client.trace` creates and collects the records. Source: RocketMQ `AsyncTraceDispatcher`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class MessageTrace:
 
     Args:
         client_config: connection settings of the client that is traced.
-        group: its group.
-        topic: the topic of the traces.
+        group: the producer or consumer group.
+        topic: topic of the trace records.
     """
 
     def __init__(self, client_config: ClientConfig, group: str, topic: str) -> None:
@@ -34,7 +34,7 @@ class MessageTrace:
         self._sender = MessageSender(self._instance, f"_INNER_TRACE_PRODUCER-{group}", _CONFIG)
         self._dispatcher = TraceDispatcher(group, self._send)
         self.interceptor = TraceInterceptor(topic, self._dispatcher.add)
-        """Makes the records."""
+        """Creates the trace records."""
 
     @classmethod
     def start(cls, client_config: ClientConfig, group: str, config: ProducerConfig | ConsumerConfig) -> Self | None:
@@ -42,7 +42,7 @@ class MessageTrace:
         return cls(client_config, group, config.trace_topic) if config.message_trace else None
 
     async def close(self) -> None:
-        """Send the last records, in bounded time."""
+        """Send the last records, within about `ClientConfig.close_timeout`."""
         await self._dispatcher.close(self._instance.config.close_timeout)
         await self._instance.release()
 

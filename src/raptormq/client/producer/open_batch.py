@@ -60,7 +60,7 @@ class BatchGroup:
         self.key = key
         self.batches: dict[OpenBatch, None] = {}
         self.size = 0
-        """Bytes of all messages in the group; not counted without a key, because the only batch is full before."""
+        """Bytes of all messages in the group; not counted without a key, because the only batch has a lower limit."""
 
 
 class BatchKey(NamedTuple):
@@ -189,7 +189,7 @@ class OpenBatch:
 
     def remove_cancelled(self) -> None:
         """Remove cancelled messages."""
-        # Callbacks, which nobody can cancel, are told from futures by `callable` in a tenth of the time.
+        # Only futures can be cancelled. `callable` tells them from callbacks in a tenth of the time.
         if not all(map(callable, self.waiters)) and any(map(is_cancelled, self.waiters)):
             wanted = [index for index, waiter in enumerate(self.waiters) if not is_cancelled(waiter)]
             self.cancelled += len(self.bodies) - len(wanted)

@@ -95,7 +95,7 @@ class Producer(Startable):
         self._config = (config or ProducerConfig()).with_settings(settings)
         self._interceptors = SendChain(group, self._config.interceptors)
         self._is_intercepted = bool(self._interceptors)
-        """Whether there are interceptors, because a send takes longer to ask the chain."""
+        """Whether there are interceptors; stored, because testing the chain in every send takes longer."""
         self._client_config = ClientConfig.choose(client_config, name_servers)
         if self._config.encrypt:
             require_keys(self._client_config.keys)
@@ -130,7 +130,7 @@ class Producer(Startable):
         """Start the producer; no effect if it is started. Brokers need not be available yet.
 
         Raises:
-            ClientClosed: it was started in another event loop.
+            ClientClosed: the producer was started in another event loop.
         """
         await self._shutdown.wait()
         if self._instance is not None:
@@ -161,12 +161,12 @@ class Producer(Startable):
                 )
 
     async def close(self) -> None:
-        """Send the open batches, leave the group and close unshared resources; no effect if it is closed. It never
-        raises in the event loop of the producer, and its time is bounded. A cancelled close continues in the
+        """Send the open batches, leave the group and close unshared resources; no effect if it is closed. The call
+        never raises in the event loop of the producer, and takes a limited time. A cancelled close continues in the
         background. Calls of `send` and `send_batch` that wait for the limits raise `ClientClosed`.
 
         Raises:
-            ClientClosed: this is another event loop.
+            ClientClosed: called in another event loop.
         """
         instance, batch_queue = self._instance, self._batch_queue
         if instance is None:
@@ -178,7 +178,8 @@ class Producer(Startable):
             await self._shutdown.run(self._end(instance, batch_queue))
 
     async def _end(self, instance: ClientInstance, batch_queue: BatchQueue | None) -> None:
-        # They would find the producer closed after their wait, which may be long if another producer is at the limits.
+        # The waiting calls would find the producer closed anyway, perhaps after a long wait for another producer's
+        # messages.
         complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
         await self._refuse_in_line(_AwaitedInLine)
         if self._in_line:
@@ -226,8 +227,8 @@ class Producer(Startable):
             message: the message to send.
             queue: queue of the message; by default queues are selected round-robin, avoiding failed brokers.
             key: the sharding key of the message: all messages with the same key go to the same queue, the one that
-                Java's hash selector selects, and ordered consumers keep their order (`Order.BY_KEY`). Sends keep it
-                when each is awaited before the next one with its key.
+                Java's hash selector selects, and ordered consumers keep their order (`Order.BY_KEY`). To keep the
+                order, await each send before the next send with the same key.
             timeout: seconds over all attempts; default `ProducerConfig.send_timeout`. With `auto_batch` a message with
                 a timeout of its own is not merged.
 
@@ -249,9 +250,9 @@ class Producer(Startable):
         return self._send_later(message, queue, key, timeout)
 
     def _accept(self, sender: MessageSender, message: Message, queue: MessageQueue | None) -> AcceptedSend | None:
-        """Add a message to its batch, or to the line before the limits, now, in place of the coroutine. Return None if
-        the coroutine has to send it, or to raise an error, or is created in another thread for the event loop of the
-        producer.
+        """Add a message to its batch, or to the line of messages that wait for the limits, without a coroutine. Return
+        None if a coroutine must send the message or raise the error, or if the caller runs in another thread or event
+        loop.
         """
         room, batch_queue = self._room, self._batch_queue
         is_full = room.bytes > self._free_bytes or room.messages >= self._free_messages or room.waiting > 0
@@ -456,7 +457,7 @@ class Producer(Startable):
                     left = max(waiting.deadline - now, _LAST_ATTEMPT_S)
                     task = self._send_single(waiting.sender, message, queue, left)
                     task.add_done_callback(partial(_complete_as, waiter))
-            except Exception as refused:  # noqa: BLE001 - such as a compressor without memory; its sender gets it
+            except Exception as refused:  # noqa: BLE001 - such as a MemoryError; its sender gets it
                 complete(waiter, refused)
 
     def _send_single(
@@ -516,8 +517,8 @@ class Producer(Startable):
 
     async def send_encoded(self, batch: EncodedBatch) -> SendResult:
         """Send messages that the application has encoded as one request, which is not merged with others. Interceptors
-        and the message trace do not see it. The message id of the result is that of the batch. The only message of
-        a batch becomes a single message, which may be compressed, as with AutoBatch.
+        and the message trace do not see the batch. The message id of the result is that of the batch. The only message
+        of a batch becomes a single message, which may be compressed, as with AutoBatch.
 
         Raises:
             MessageError: the topic or the tag is not valid, the topic takes no batches, or the batch is larger than
@@ -677,7 +678,7 @@ class Producer(Startable):
         and properties. Its deliveries are counted anew. The stored message is not changed.
 
         Raises:
-            MessageError: there is no group name, or the message was encrypted and this producer does not encrypt.
+            MessageError: `group` is not a group name, or the message was encrypted and this producer does not encrypt.
             NoRoute: no broker has the retry topic, because the group has never consumed.
             TransportError, ServerError, ClientClosed: as in `send`.
         """
@@ -770,9 +771,9 @@ class _AwaitedInLine(_MessageInLine):
 
 
 _FLUSH_INTERVAL_S = 0.01
-"""Delay of batches, in seconds, while the messages in line are sent before the producer closes."""
+"""Interval in seconds between two flushes of open batches while a closing producer sends its messages in line."""
 _LAST_ATTEMPT_S = 0.001
-"""Seconds for a message whose time is over when the limits permit it."""
+"""Timeout in seconds of a message whose deadline has passed when the limits permit it."""
 
 
 def _if_late(deadline: float, fresh: float) -> float | None:

@@ -53,7 +53,7 @@ class QueueBatchesSender:
     """Sends batches for several queues of a broker, for one producer group.
 
     Args:
-        form: function that compresses or encrypts a batch before it is sent.
+        encode: compresses or encrypts a batch before it is sent.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class QueueBatchesSender:
         for number, (outgoing, queue) in list(parts.items()):
             try:
                 parts[number] = self._encode(outgoing, queue), queue
-            except Exception as error:  # noqa: BLE001 - no memory to compress, no key: the other parts are sent
+            except Exception as error:  # noqa: BLE001 - such as a MemoryError; the other parts are sent
                 del parts[number]
                 complete(number, error)
         deadline = clock() + timeout  # the time for compression is excluded

@@ -1,4 +1,4 @@
-"""Queue selection: round-robin that avoids failed and slow brokers, or by key. Pure; the time is passed in.
+"""Queue selection: round-robin that avoids failed and slow brokers, or by key. No I/O; the time is passed in.
 
 The cost of a pull hardly depends on its size. With few queues a pull returns several batches of a busy producer; with
 thousands of queues it would return one. If there are many queues, consecutive batches of AutoBatch are therefore sent
@@ -63,7 +63,7 @@ class BrokerHealth:
 
     @property
     def any_avoided(self) -> bool:
-        """True if any broker failed recently."""
+        """True if any broker failed or was slow recently."""
         return bool(self._avoided_until)
 
     def failed(self, broker_name: str, now: float) -> None:

@@ -10,8 +10,8 @@ limit is sent when nothing else is in flight::
               `------------ send_timeout --------------> RequestTimeout, nothing was sent
 
 Batches of AutoBatch count their encoded records, single sends count bodies. At most `GRANTED_PER_TURN` senders enter
-per iteration of the event loop. A program may have hundreds of thousands of messages in line, so that a sender in line
-is one small object: it is its own callback, and deadlines are kept in buckets of `BUCKET_S`.
+per iteration of the event loop. A program may have hundreds of thousands of messages in line, so a sender in line is
+one small object: it is its own callback, and deadlines are kept in buckets of `BUCKET_S`.
 
 See also: `producer.producer` enters single sends and waits, `producer.accumulator` enters batches,
 `producer.in_flight` limits the bytes sent to brokers. Source: RocketMQ `backPressureForAsyncSendNum` and
@@ -37,8 +37,8 @@ class InLine(ABC):
     """A sender that waits for the limits.
 
     Args:
-        config: has the limits.
-        timeout: seconds that it may wait.
+        config: the limits.
+        timeout: maximum wait in seconds.
     """
 
     __slots__ = ("bucket", "config", "is_out", "timeout")
@@ -49,7 +49,7 @@ class InLine(ABC):
         self.bucket = 0
         """Number of the bucket with its deadline."""
         self.is_out = False
-        """Whether it does not wait any more."""
+        """Whether the sender has left the line."""
 
     @property
     @abstractmethod
@@ -58,7 +58,7 @@ class InLine(ABC):
 
     @property
     def deadline(self) -> float:
-        """The end of its bucket, a loop time."""
+        """Deadline of the wait (loop time): the end of the bucket."""
         return self.bucket * BUCKET_S
 
     @abstractmethod
@@ -69,7 +69,7 @@ class InLine(ABC):
 
 
 class _Awaited(InLine):
-    """A coroutine that waits. Its place is reserved from the grant until it runs."""
+    """A waiting coroutine. Its message counts as in flight from the grant until the coroutine runs."""
 
     __slots__ = ("_size", "future", "room")
 
@@ -102,12 +102,12 @@ class SendRoom:
         self.waiting = 0
         """Number of waiting senders."""
         self._line: deque[InLine] = deque()
-        """Waiting senders in order, and up to as many that are out."""
+        """Waiting senders in order, and at most as many senders that have left the line."""
         self._buckets: dict[int, set[InLine]] = {}
         """Waiting senders by deadline."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_number = 0
-        """The bucket at whose end the timer runs."""
+        """The bucket at whose end the timer fires."""
         self._loop = asyncio.get_running_loop()
         self._is_waking = False
         self.when_full: Callable[[], None] = lambda: None
@@ -138,7 +138,7 @@ class SendRoom:
         self.bytes += size
 
     def leave(self, messages: int, size: int) -> None:
-        """Uncount completed messages, and let waiting senders enter."""
+        """Count messages as completed, and let waiting senders enter."""
         self.messages -= messages
         self.bytes -= size
         if self.waiting:
@@ -203,7 +203,8 @@ class SendRoom:
 
     def _wake(self) -> None:
         """Let waiting senders enter, in the next iteration of the event loop, while the limits permit. After a pause of
-        the loop, the time of many may be over, which `_expire` has not seen yet: an attempt without time would be lost.
+        the event loop, many senders may be past their deadline before `_expire` has run: they get their error instead
+        of an attempt without time.
         """
         if self.waiting and not self._is_waking:
             self._is_waking = True
@@ -235,14 +236,16 @@ class SendRoom:
         self._timer, self._timer_number = self._loop.call_at(number * BUCKET_S, self._expire), number
 
     def _expire(self) -> None:
-        """End some senders whose time is over; the others follow in the next iterations of the event loop."""
+        """End up to `GRANTED_PER_TURN` senders whose deadline has passed; the others follow in later event loop
+        iterations.
+        """
         self._timer = None
         now = self._loop.time() + 0.001  # timers may fire early
         left = GRANTED_PER_TURN
         while left and self._buckets and (number := min(self._buckets)) * BUCKET_S <= now:
             bucket = self._buckets[number]
             while left and bucket:
-                waiting = bucket.pop()  # `next(iter())` would search all the removed ones before it
+                waiting = bucket.pop()  # `next(iter())` would scan all removed entries first
                 self._take_out(waiting)
                 waiting.end(no_room(waiting.timeout))
                 left -= 1

@@ -9,7 +9,7 @@ recreated with fewer queues, and the refreshed route confirms this, the message 
 `recall` asks the broker of a message with a delivery time to cancel it.
 
 See also: `message.send_request` prepares messages, `producer.queue_selector` selects queues, `producer.attempts`
-limits the number and the time of attempts, `producer.producer` offers both. Source: RocketMQ
+limits the number and the time of attempts, `producer.producer` is the interface of the application. Source: RocketMQ
 `DefaultMQProducerImpl.sendDefaultImpl`, `DefaultMQProducer.recallMessage`.
 """
 
@@ -78,7 +78,7 @@ STATUSES = {status.value: status for status in SendStatus}
 _SYS_FLAG, _BORN_TIMESTAMP, _FLAG, _PROPERTIES, _RECONSUME_TIMES, _MAX_RECONSUME_TIMES, _BATCH = "fghijlm"
 _ONEWAYS_PER_YIELD = 64
 _LOOK_S = 0.5
-"""Seconds between two looks whether a send that waits for a broker is still awaited."""
+"""Interval in seconds at which a send that waits for a broker checks whether its caller still waits."""
 
 
 class MessageSender:
@@ -108,11 +108,11 @@ class MessageSender:
         is_awaited: Callable[[], bool] | None = None,
     ) -> SendResult:
         """Send until a broker has stored the message, the attempts or the time are exhausted, or the caller no longer
-        waits. `is_awaited` returns whether it waits; None is a caller that cancels the coroutine instead.
+        waits. `is_awaited` returns whether the caller still waits; None if the caller cancels the coroutine instead.
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
-            ClientClosed: this is not the event loop of the client.
+            ClientClosed: called in another event loop than that of the client.
             NoRoute: no broker serves the topic.
             TransportError: the last attempt found no broker or got no response in time.
             ServerError: A broker rejected the message permanently, or the last attempt was rejected.
@@ -163,7 +163,7 @@ class MessageSender:
                     raise error.with_attempts(failed) from error.__cause__
 
     async def send_once(self, outgoing: SendRequest, target: MessageQueue, address: str, timeout: float) -> SendResult:
-        """Send to a broker by its address, once. `outgoing` is encrypted already, if it has to be.
+        """Send once to the broker at `address`. The caller has encrypted `outgoing` if necessary.
 
         Raises:
             TransportError, ServerError: no response, or a refusal.
@@ -206,7 +206,7 @@ class MessageSender:
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
-            ClientClosed: this is not the event loop of the client.
+            ClientClosed: called in another event loop than that of the client.
             NoRoute: no broker serves the topic.
             TransportError: the message was not sent: no connection was made in time, or its peer does not read.
         """
@@ -392,8 +392,8 @@ class MessageSender:
 
         Args:
             topic: the topic.
-            failed: the route of the attempt; None: the cached one.
-            queue: its broker is waited for; None: any broker of the topic.
+            failed: the route of the attempt; None for the cached route.
+            queue: queue whose broker must be reached; None for any broker of the topic.
             attempts: the attempts of the send.
         """
         broker_name = None if queue is None else queue.broker_name
@@ -412,7 +412,7 @@ class MessageSender:
         return False
 
     async def refresh(self, topic: str, left: float) -> None:
-        """Refresh the route if there is no other broker, because the broker may have moved."""
+        """Refresh the route within `left` seconds, because the broker may have moved. Failures are logged."""
         try:
             await self._routes.refresh(topic, self._loop.time() + left)
         except (*ROUTE_ERRORS, TimeoutError) as error:
@@ -488,7 +488,7 @@ _NOT_STORED = frozenset(
         ResponseCode.INVALID_PARAMETER,
     }
 )
-"""Codes of brokers that have refused a message before they stored it."""
+"""Response codes with which brokers refuse a message before they store it."""
 
 
 def failed_attempt(

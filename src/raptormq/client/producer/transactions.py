@@ -15,7 +15,7 @@ to the broker. Without a result the broker sends a check request to any producer
                                    `-> UNKNOWN, an error, or the local transaction still runs: no response, the
                                        broker asks again
 
-A `TransactionProducer` registers its `check` there; all producers of a `cluster.client_instance` share the table.
+A `TransactionProducer` registers its `check` in the `TransactionChecks` of its `cluster.client_instance`.
 
 See also: `producer.producer`, which the transaction producer extends. Source: RocketMQ `TransactionMQProducer`,
 `DefaultMQProducerImpl.sendMessageInTransaction`, `ClientRemotingProcessor.checkTransactionState`,
@@ -75,7 +75,7 @@ async def state_of(
     """Return the state that a function of the application has returned; `nothing` is the meaning of `None`.
 
     Raises:
-        ClientError: it is not an async function, or has returned another value.
+        ClientError: the function is not async, or has returned another value.
     """
     state = await require_awaitable(result, what)
     if state is None and nothing is not None:
@@ -251,7 +251,7 @@ class TransactionProducer(Producer):
 
         Raises:
             MessageError, NoRoute, TransportError, ServerError, ClientClosed: as in `send`; `execute` was not called.
-            ClientError: the same: `execute` cannot be called, or is certainly a plain function.
+            ClientError: `execute` cannot be called, or is certainly a plain function; nothing was sent.
         """
         sender, instance = self._running(), self._own_instance()
         require_async(execute, "a local transaction")
@@ -312,8 +312,8 @@ class TransactionProducer(Producer):
         return True
 
     async def _find_brokers(self, instance: ClientInstance, topic: str) -> None:
-        """Find the brokers of a topic and register with them, so that they can send checks. They may be unavailable or
-        not exist yet.
+        """Register with the brokers of a topic by a heartbeat, so that they can send checks. Retries while the topic
+        does not exist or no name server responds.
         """
         for failures in itertools.count():
             try:

@@ -44,10 +44,10 @@ def credentials_from_environment(environment: Mapping[str, str] = os.environ) ->
 
 
 def read_tools_file(path: Path) -> Credentials | None:
-    """Return the credentials in a tools.yml; None if it has none. Values are strings, so 0123 is not a number.
+    """Return the credentials in a tools.yml; None if the file has none. Values are strings, so 0123 is not a number.
 
     Raises:
-        ConfigError: the file cannot be read, or one half is missing.
+        ConfigError: the file cannot be read, or only one of access key and secret key is set.
     """
     values = _yaml_values(path)
     access_key, secret_key = values.get("accessKey", ""), values.get("secretKey", "")

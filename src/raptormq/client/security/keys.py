@@ -48,11 +48,11 @@ class EncryptionKeys(Protocol):
         """Return name (printable, 1 to 255 bytes) and bytes of the current key.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no current key.
         """
 
     def key(self, key_id: str) -> bytes:
-        """Return a key.
+        """Return the key with the name `key_id`.
 
         Raises:
             KeyMissing: there is no such key.

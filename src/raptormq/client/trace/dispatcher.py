@@ -2,9 +2,9 @@
 
     add --> waiting records --after FLUSH_INTERVAL_S, or FLUSH_RECORDS--> pack --> send, one message after the other
 
-Tracing must not delay sends and consumption, which therefore never wait for it. Records that come while
-`MAX_WAITING_RECORDS` wait are dropped, and so are those of a message that was not sent. Each reason is logged at most
-once a minute.
+Tracing must not delay sends and consumption, which therefore never wait for it. Records that arrive while
+`MAX_WAITING_RECORDS` wait are dropped, and so are the records of a trace message that was not sent. Each reason is
+logged at most once a minute.
 
 See also: `trace.interceptor` adds, `producer.message_trace` sends. Source: RocketMQ `AsyncTraceDispatcher`.
 """
@@ -26,14 +26,14 @@ log = get_logger(__name__)
 FLUSH_INTERVAL_S = 1.0
 """Longest time that a record waits, in seconds, while traces can be sent."""
 FLUSH_RECORDS = 500
-"""Number of records that are sent without waiting."""
+"""Number of waiting records at which all are sent at once."""
 MAX_WAITING_RECORDS = 20_000
 _BACKOFF = Backoff(FLUSH_INTERVAL_S, 30.0)
 _LOG_INTERVAL_S = 60.0
 
 
 class TraceDispatcher:
-    """Collects the records of one producer or consumer. It is started by its creation.
+    """Collects and sends the records of one producer or consumer. The constructor starts its task.
 
     Args:
         group: the group, for the log.
@@ -45,15 +45,15 @@ class TraceDispatcher:
         self._send = send
         self._records: list[TraceRecord] = []
         self._arrived = asyncio.Event()
-        """There is a record."""
+        """Set while records wait."""
         self._due = asyncio.Event()
-        """The records are to be sent now."""
+        """Set when the waiting records must be sent now."""
         self._dropped = 0
         """Records that were dropped since the last log line."""
         self._failures = 0
         """Failed sends in a row."""
         self._logged_at: dict[str, float] = {}
-        """When each kind of reason was logged."""
+        """Time of the last log line about each kind of reason, in seconds of a monotonic clock."""
         self._is_closing = False
         self._task = background(self._run(), f"message trace of {group}")
 
@@ -70,7 +70,7 @@ class TraceDispatcher:
             self._due.set()
 
     async def close(self, timeout: float) -> None:
-        """Send what waits, for at most `timeout` seconds; the rest is dropped."""
+        """Send the waiting records for at most `timeout` seconds, and drop the rest."""
         self._is_closing = True
         self._arrived.set()
         self._due.set()
@@ -101,7 +101,7 @@ class TraceDispatcher:
             self._failures = 0
 
     def _drop(self, count: int, kind: str, reason: str) -> None:
-        """Count dropped records, and log why, if nothing of that kind was logged lately."""
+        """Count dropped records. Log the reason, at most once per `_LOG_INTERVAL_S` for each kind."""
         self._dropped += count
         now = time.monotonic()
         if now - self._logged_at.get(kind, float("-inf")) >= _LOG_INTERVAL_S:

@@ -1,4 +1,4 @@
-"""Makes trace records of what a producer or a consumer does. See also: `trace.records` has the text."""
+"""Creates trace records of sends, transactions and consumption. See also: `trace.records` formats them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class TraceInterceptor(ProducerInterceptor, ConsumerInterceptor):
     """Traces one producer or consumer.
 
     Args:
-        topic: the topic of the traces, whose own messages are not traced.
-        add: takes records.
-        now_ms: milliseconds since 1970.
+        topic: topic of the trace records; its own messages are not traced.
+        add: called with new records.
+        now_ms: returns milliseconds since 1970.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TraceInterceptor(ProducerInterceptor, ConsumerInterceptor):
         self._now_ms = now_ms
 
     def before_send(self, context: SendContext) -> None:
-        """Note the time."""
+        """Record the start time of the send."""
         context.state[self] = self._now_ms()
 
     def after_send(self, context: SendContext) -> None:

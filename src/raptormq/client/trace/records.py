@@ -30,9 +30,9 @@ from raptormq.protocol.message import DELAY_PROPERTIES, Message, MessageExt
 from raptormq.protocol.message_id import parse_offset_id
 
 MAX_BODY_BYTES = 118_000
-"""Longest body of a trace message, except for a single longer line."""
+"""Maximum body size in bytes of a trace message; a single longer line is sent alone."""
 MAX_KEYS_BYTES = 16_000
-"""Longest text of its keys: half of what properties may take."""
+"""Maximum size in bytes of the keys of a trace message: half of the limit for properties."""
 _FIELD_END, _LINE_END = "\x01", "\x02"
 _STATES = {
     TransactionState.COMMIT: "COMMIT_MESSAGE",
@@ -73,8 +73,8 @@ class TraceData(NamedTuple):
 
 
 def sent_record(context: SendContext, began_ms: int) -> TraceRecord | None:
-    """Return the line about a send; `None` if it has failed or has no outcome, since the message has no position, or if
-    its broker permits no traces.
+    """Return the line about a send. `None` if the send has failed or has no outcome, because the message then has no
+    position, or if the broker permits no traces.
     """
     message, result, message_id = context.message, context.result, context.message_id
     if result is None or message_id is None or not result.trace_on:
@@ -106,7 +106,7 @@ def sent_record(context: SendContext, began_ms: int) -> TraceRecord | None:
 
 
 def consuming_records(context: ConsumeContext, request_id: str, now_ms: int) -> list[TraceRecord]:
-    """Return a line for each message that is given to a listener or a loop, unless its broker wants no traces."""
+    """Return a line for each message that is given to a listener or a loop, unless its broker permits no traces."""
     return [
         _record(
             message,
