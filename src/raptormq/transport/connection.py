@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self.local_port = 0
         """This end's port."""
         self.has_failed = False
-        """Whether the peer has sent bytes that are no frame."""
+        """Whether the peer has sent bytes that are not a frame."""
         self.has_received = False
         """Whether the peer has sent bytes that may be a frame."""
         self.waits_for_room = False

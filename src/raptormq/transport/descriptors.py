@@ -34,8 +34,8 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit to the hard limit. The soft limit is often 1,024, for programs that use ``select``. Call it
-    when a server process starts; a library must not change the limit.
+    """Raise the soft limit to the hard limit. The soft limit is often 1,024, for programs that use ``select``. Call
+    this function when a server process starts; a library must not change the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -2,7 +2,8 @@
 
 Probes and scrapes need nothing more, and an HTTP framework would be larger than the broker's request handling. The size
 of a request and the time of an exchange are limited, so that a peer that does not read cannot hold a large response in
-memory. The number of connections is limited too: a new one closes the oldest, so that idle peers cannot block probes.
+memory. The number of connections is limited too: a new connection closes the oldest, so that idle peers cannot block
+probes.
 """
 
 from __future__ import annotations

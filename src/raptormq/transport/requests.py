@@ -169,11 +169,11 @@ class TimedWaiters(Generic[T]):
 _MAX_OPAQUE = 0x7FFFFFFF
 LONGEST_WAIT_S = 86_400.0
 _STOPPED_S = 0.5
-"""Delay of a timer from which the process counts as stopped, throttled or busy. Unread responses may be in the
-socket."""
+"""Delay of a timer in seconds from which the process counts as stopped, throttled or busy. Unread responses may then be
+in the socket.
+"""
 _GRACE_S = 0.5
-"""Additional time in seconds that requests get in that case. A peer that was stopped together with this process needs
-it too."""
+"""Additional time in seconds for requests of such a process. A peer that was stopped at the same time needs it, too."""
 
 
 class RequestTransport(Protocol):

@@ -39,8 +39,9 @@ class SequentialTask:
     """Returned by a handler whose work runs as a task. Later requests on the same connection wait for it."""
 
     work: Coroutine[Any, Any, Answer | Awaitable[Answer]]
-    """The task. Later requests of the connection are handled after it ends. They do not wait for an awaitable that it
-    returns."""
+    """The task. Later requests of the connection are handled after it ends. They do not wait for an awaitable that the
+    task returns.
+    """
 
 
 Handler = Callable[[Connection, RemotingCommand, Any], Answer | Awaitable[Answer] | SequentialTask]
@@ -121,7 +122,7 @@ class Router:
         self.handle_admitted(connection, requests)
 
     def handle_admitted(self, connection: Connection, requests: list[RemotingCommand]) -> None:
-        """Dispatch requests that the guards have admitted, or that a guard has handled itself so far."""
+        """Dispatch requests that the guards have admitted, or that a guard has taken and admits now."""
         if self._behind and connection in self._behind:  # TLS may deliver buffered data after reading was paused
             self._behind[connection] += requests
         else:

@@ -5,8 +5,8 @@ that times out is a linear search, and all callers that time out together are wo
 block the loop for seconds. :class:`SharedTask` removes a caller in constant time, has one timer for all callers, and
 wakes a bounded number of callers per iteration (:func:`complete_in_batches`).
 
-See also: :mod:`~raptormq.transport.pool`, `raptormq.client.cluster.routes` and `…reconnector` use it, and
-:mod:`~raptormq.transport.requests` implements the deadlines.
+See also: :mod:`~raptormq.transport.pool`, `raptormq.client.cluster.routes` and `raptormq.client.cluster.reconnector`
+use it, and :mod:`~raptormq.transport.requests` implements the deadlines.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from raptormq.transport.timing import OneShotTimer
 logger = get_logger(__name__)
 
 CHECK_INTERVAL_S = 0.25
-"""Time between two checks while memory is short."""
+"""Time in seconds between two checks while memory is short."""
 _REST_S = 1.0
 """Time in seconds between two checks after the shortage, until memory use is low again."""
 _WAITERS_PATIENCE = 4
@@ -45,7 +45,7 @@ class Holder(Protocol):
     """The part of :class:`~raptormq.transport.connection.Connection` that the budget uses."""
 
     waits_for_room: bool
-    """True while the budget has paused it."""
+    """True while the budget has paused reading."""
 
     @property
     def frames(self) -> FrameDecoder:

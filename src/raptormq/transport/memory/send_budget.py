@@ -39,7 +39,7 @@ LARGEST_BYTES = 16 << 20
 SMALL_BYTES = 262_144
 """Maximum size of an ordinary pull response; such responses may use the last quarter."""
 CHECK_INTERVAL_S = 0.1
-"""Time between two checks while memory is short."""
+"""Time in seconds between two checks while memory is short."""
 PATIENCE_S = 2.0
 """Maximum time in seconds that a request without a hold time waits for memory. Clients time out after 3 s or more."""
 _STARVATION_FACTOR = 4

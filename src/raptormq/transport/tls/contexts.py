@@ -1,8 +1,8 @@
 """TLS contexts of servers and clients, reloaded when their files change (RocketMQ ``TlsHelper``).
 
-:class:`ServerTls` and :class:`ClientTls` are the settings of a context, and :class:`FreshContext` holds it. Each new
-connection requests the context, which first compares its files with the loaded ones. No thread watches the files. A
-renewed certificate is used from the next connection on.
+:class:`ServerTls` and :class:`ClientTls` are the settings of a context. :class:`FreshContext` holds the context and,
+for each new connection, first checks whether its files have changed. No thread watches the files. A renewed certificate
+is used from the next connection on.
 
 :func:`load_test_certificate` generates a self-signed certificate for tests, like RocketMQ servers in their test mode
 (netty ``SelfSignedCertificate``). Python's standard library cannot generate certificates, so this module encodes the
@@ -169,7 +169,7 @@ class ServerTls:
     client_auth: ClientAuth = "none"
 
     def context(self) -> FreshContext:
-        """Return the contexts of the server's connections.
+        """Return the TLS context of the server's connections.
 
         Raises:
             ConfigError: the certificate, the key or the CA certificates cannot be used.
@@ -221,7 +221,7 @@ class ClientTls:
             raise ConfigError("the name in a server certificate can be checked only if the certificate is verified")
 
     def context(self) -> FreshContext:
-        """Return the contexts of the client's connections.
+        """Return the TLS context of the client's connections.
 
         Raises:
             ConfigError: the certificate, the key or the CA certificates cannot be used.
@@ -256,7 +256,7 @@ class FreshContext:
         self._context = make()
 
     def current(self) -> ssl.SSLContext:
-        """Return the context for a new connection. If changed files cannot be loaded, it is the previous one."""
+        """Return the context for a new connection; the previous context if changed files cannot be loaded."""
         stamps = self._look()
         if stamps != self._stamps:
             self._stamps = stamps

@@ -65,7 +65,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
         return self._queued_bytes + self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Pause the protocol above ``high`` bytes, and resume it below a quarter of that."""
+        """Set the number of queued bytes above which the protocol is paused; it is resumed at a quarter of it."""
         self._high = PIECE_BYTES if high is None else high
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -102,7 +102,7 @@ class PacedTransport(asyncio.Transport, asyncio.Protocol):
     # --- as the protocol of TLS below ---
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the protocol."""
+        """Discard queued data, and notify the protocol above."""
         self._forget()
         self._protocol.connection_lost(exc)
 
