@@ -101,8 +101,8 @@ class UniformRecords(NamedTuple):
 
 
 def scan_uniform(data: bytes) -> UniformRecords | None:
-    """Find all records of a batch if they have the same lengths and no CRC, the usual case. None means only that the
-    batch is of another kind; it may also be damaged.
+    """Find all records of a batch if they have the same lengths and no CRC, the usual case. None if the records differ;
+    such a batch may be valid or damaged.
     """
     length = len(data)
     if length < OVERHEAD_BYTES:

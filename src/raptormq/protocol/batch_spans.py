@@ -1,7 +1,7 @@
 """Finds the messages of a batch without decoding all of them.
 
-``batch`` draws the layout, and its decoder is the reference for this one. ``inner_batch`` describes inner batches.
-Messages with the same lengths are found by one ``struct`` call, as in ``batch``.
+``batch`` describes the layout, and its decoder is the reference for this module. ``inner_batch`` describes inner
+batches. Messages with the same lengths are found by one ``struct`` call, as in ``batch``.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def locate_messages(data: Bytes, count: int) -> MessageSpans:
 
 
 def _located_at_once(data: Bytes, count: int) -> MessageSpans | None:
-    """Return the positions if all messages have the same lengths, the usual case. None means only that the batch is of
-    another kind.
+    """Return the positions if all messages have the same lengths, the usual case. None if the lengths differ; such a
+    batch may be valid or damaged.
     """
     length = len(data)
     if not 0 < count <= MAX_UNIFORM_RECORDS or length < OVERHEAD_BYTES:
@@ -140,7 +140,7 @@ def _located(data: Bytes, count: int) -> MessageSpans:
 
 def check_messages(data: bytes, places: MessageSpans) -> None:
     """Check the messages of a batch as brokers check readable batches. Brokers cannot check a batch that is compressed
-    or encrypted as a whole, so its reader does.
+    or encrypted as a whole, so its reader checks it.
 
     Raises:
         RecordError: a message has a wrong CRC, or is a batch itself.

@@ -11,8 +11,8 @@ made anyway, with the body and the properties that fit. Properties are removed u
 5. system properties that the copy does not need.
 
 Within a class the largest is removed first. Properties that the copy needs are kept. The property ``__LEFT_OUT`` names
-the removed properties of classes 2 to 5, in at most :data:`MAX_LEFT_OUT_BYTES`, and counts those that it has no room to
-name. A copy of the copy adds to it::
+the removed properties of classes 2 to 5, in at most :data:`MAX_LEFT_OUT_BYTES`, and counts the removed properties whose
+names do not fit. A copy of the copy extends the value::
 
     __LEFT_OUT 0x01 note,picture,+3 0x02
 

@@ -31,7 +31,7 @@ _HEAD = struct.Struct(">4sBHB")
 NONCE_BYTES = 12
 _TAG_BYTES = 16
 KEY_BYTES = (16, 24, 32)
-"""AES-128, AES-192, AES-256."""
+"""Allowed key lengths in bytes: AES-128, AES-192, AES-256."""
 MAX_KEY_ID_BYTES = 255
 
 

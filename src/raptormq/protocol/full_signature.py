@@ -33,7 +33,7 @@ _SIGNATURES = frozenset({SIGNATURE, FULL_SIGNATURE})
 
 @dataclass(frozen=True, slots=True)
 class SignatureStamp:
-    """Time and place of a signature: ``time_ms`` since 1970, and the number of the request in its session."""
+    """Time of a signature in ms since 1970, session of its connection, and number of the request in that session."""
 
     time_ms: int
     session: str
@@ -42,7 +42,7 @@ class SignatureStamp:
 
 @dataclass(frozen=True, slots=True)
 class FullSignature:
-    """The decoded field of a request."""
+    """A full signature, decoded from the ext field of a request."""
 
     moment: SignatureStamp
     digest: str
@@ -64,7 +64,7 @@ def sign_fully(request: RemotingCommand, credentials: Credentials, moment: Signa
 
 
 def read_full_signature(text: str) -> FullSignature | None:
-    """Decode the field; return None if it does not have the form above."""
+    """Decode the ext field; return None if it does not have the form in the module docstring."""
     found = _FORM.fullmatch(text)
     return FullSignature(SignatureStamp(int(found[1]), found[2], int(found[3])), found[4]) if found else None
 

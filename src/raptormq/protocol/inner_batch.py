@@ -34,7 +34,7 @@ _COUNT_DIGITS = 5
 _FIRST_VERSION = 413
 """Apache RocketMQ 5.0.0, the first version whose clients unpack inner batches."""
 _LANGUAGES = (Language.JAVA, Language.PYTHON)
-"""Languages whose clients unpack inner batches from that version on. Those in Go, C++ and Node do not."""
+"""Languages whose clients unpack inner batches from that version on. Clients in Go, C++ and Node do not."""
 
 
 def is_inner_batch(sys_flag: int) -> bool:
@@ -48,8 +48,8 @@ def understands_inner_batches(language: int, version: int) -> bool:
 
 
 def understands_encrypted_batches(language: int, version: int) -> bool:
-    """Whether that client is RaptorMQ's, which decrypts inner batches. Any other client would treat the ciphertext as
-    one message, and acknowledge the whole batch with it.
+    """Whether a client with these header fields is RaptorMQ's, which decrypts inner batches. Any other client would
+    treat the ciphertext as one message, and acknowledge the whole batch with it.
     """
     return language == Language.PYTHON and version >= _FIRST_VERSION
 
@@ -72,7 +72,8 @@ def inner_message_offset(physical: int, size: int, number: int) -> int:
     brokers find the message by it.
 
     Message ``number`` (from 0) of a wrapper of ``size`` bytes at ``physical`` has the offset ``physical + number + 1``.
-    The wrapper is normally longer than that; if it is not, because it is compressed, the offset is that of the wrapper.
+    The wrapper is normally longer than ``number + 1`` bytes. If it is not, because it is compressed, the offset is that
+    of the wrapper.
     """
     return physical + number + 1 if number + 1 < size else physical
 

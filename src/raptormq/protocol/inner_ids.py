@@ -21,7 +21,7 @@ from raptormq.protocol.naturals import parse_natural
 from raptormq.protocol.properties import INNER_IDS, INNER_NUM, find_property
 
 MAX_CHARS = 1024
-"""Maximum length of the value. A batch that would exceed it has no such property."""
+"""Maximum length of the value. A batch whose value would be longer has no such property."""
 _ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
 _COUNT_DIGITS = 5
 

@@ -1,4 +1,4 @@
-"""JSON encoding of the header (serialise type 0), the default of Java clients and the only one of ali-ons.
+"""JSON encoding of the header (serialise type 0), the default of Java clients and the only encoding of ali-ons.
 
 Source: Apache RocketMQ ``RemotingSerializable``. Keys: ``code``, ``language`` (name), ``version``, ``opaque``,
 ``flag``, ``remark`` (absent if null), ``extFields``, ``serializeTypeCurrentRPC``. Unknown keys are ignored, and the

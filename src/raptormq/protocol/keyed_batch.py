@@ -31,7 +31,7 @@ _new_tuple = tuple.__new__
 
 
 class KeyedRecords(NamedTuple):
-    """The records of such a batch."""
+    """The records of a batch whose messages differ only in body and unique key."""
 
     messages: int
     keys: bytes

@@ -63,7 +63,7 @@ class Delay:
         """Deliver this many seconds after the broker has received the message. 0 or less means no delay.
 
         Raises:
-            MessageError: not a number.
+            MessageError: ``seconds`` is not a number.
         """
         try:
             milliseconds = round(seconds * 1000)
@@ -76,7 +76,7 @@ class Delay:
         """Deliver at a time, in milliseconds since 1970. A time in the past means no delay.
 
         Raises:
-            MessageError: not an integer.
+            MessageError: ``timestamp_ms`` is not an integer.
         """
         return cls(names.TIMER_DELIVER_MS, timestamp_ms)
 

@@ -70,7 +70,7 @@ INNER_IDS = "__INNER_IDS"
 """RaptorMQ only: the unique ids of the messages in a batch that brokers cannot read, see `inner_ids`."""
 
 LEFT_OUT = "__LEFT_OUT"
-"""RaptorMQ only: the properties that a copy of the message has no room for, see `copied_properties`."""
+"""RaptorMQ only: names of the properties that did not fit into a copy of the message, see `copied_properties`."""
 
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)
@@ -138,7 +138,7 @@ RESERVED = frozenset(
 )
 """Names that an application must not set as its own properties."""
 SYSTEM = RESERVED | {DLQ_REASON, ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
-"""The same with the names specific to RaptorMQ. All other names belong to the application."""
+"""`RESERVED` and the names specific to RaptorMQ. All other names belong to the application."""
 
 _INT_MAX = (1 << 31) - 1
 _INT_DIGITS = len(str(_INT_MAX))

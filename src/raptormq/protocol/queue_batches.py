@@ -23,7 +23,7 @@ order::
     QUEUEOFFSET  of the first message
     text         offset message ids, joined with commas; the remark if nothing was stored
 
-Its header has what the responses to all parts have in common. Any other code of the response applies to all parts:
+The header of the response contains the fields common to all parts. Any other code of the response applies to all parts:
 nothing was stored. The broker waits for the disk if any part requires it. Parts with a delivery time get no recall
 handle.
 """

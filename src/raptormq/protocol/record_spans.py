@@ -20,7 +20,7 @@ BODY_AT = 88
 """Position of the body in a record with IPv4 hosts."""
 _HEAD = struct.Struct(">iiI8xq8xi44xi")
 _NOT_PLAIN = 0x1 | 0x30 | 0xC0
-"""Compressed, IPv6 hosts, inner batches (`SysFlag`)."""
+"""Bits of SYSFLAG of records that are not plain: compressed, IPv6 hosts, inner batch."""
 _ENCRYPTED = (names.ENCRYPTION_KEY_ID + names.NAME_SEPARATOR).encode()
 
 RecordSpan = tuple[int, int, int, int]

@@ -5,7 +5,7 @@ The signed content is the values of all ext fields, ordered by name, followed by
     AccessKey, [SecurityToken], and the header's own fields --> values joined --> UTF-8 | body
     Signature = base64(HMAC-SHA1(secret key, that))
 
-It does not cover the request's code, the names of its fields, or its time: see :mod:`.full_signature`.
+The signature does not cover the request's code, the names of its fields, or its time: see :mod:`.full_signature`.
 """
 
 from __future__ import annotations

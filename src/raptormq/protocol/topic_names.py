@@ -15,7 +15,7 @@ RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 AUTO_CREATE_TOPIC = "TBW102"
-"""Its configuration is the template of topics that are created by their first message."""
+"""Topic whose configuration is the template of topics that are created by their first message."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"

@@ -29,7 +29,7 @@ class QueueConversionState:
     checksum_before: str = ""
     """SHA-256 of the old queues, hexadecimal; empty until the comparison is finished."""
     checksum_after: str = ""
-    """The same for the new queues."""
+    """SHA-256 of the new queues, like ``checksum_before``."""
     target: str = ""
     """Target type of the last conversion; empty if there was none."""
 

@@ -139,7 +139,7 @@ class GroupConnections:
 
     @classmethod
     def from_json(cls, data: bytes) -> GroupConnections:
-        """Decode that body. Raises :class:`BodyError`."""
+        """Decode the body of GET_CONSUMER_CONNECTION_LIST (203). Raises :class:`BodyError`."""
         value = loads_object(data)
         try:
             members = [
@@ -180,7 +180,7 @@ def encode_consume_stats(queues: Iterable[tuple[MessageQueue, QueueProgress]], t
 
 
 def decode_consume_stats(data: bytes) -> dict[MessageQueue, QueueProgress]:
-    """Decode the queues in that body. Raises :class:`BodyError`."""
+    """Decode the queues in the body of GET_CONSUME_STATS (208). Raises :class:`BodyError`."""
     found: dict[MessageQueue, QueueProgress] = {}
     for queue, value in keyed_by_queues(loads_object(data), "offsetTable"):
         try:

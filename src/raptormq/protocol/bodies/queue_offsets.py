@@ -49,7 +49,7 @@ def encode_offset_file(offsets: QueueOffsets, topic_ids: Mapping[tuple[str, str]
 
 
 def offset_file_in(body: Mapping[str, Any]) -> tuple[dict[MessageQueue, int], TopicIds]:
-    """Decode the contents of such a file, or of the Java client's. Raises :class:`BodyError`."""
+    """Decode the offset file of a broadcasting member, also of a Java client. Raises :class:`BodyError`."""
     topics = object_at(body, "topicIds")
     ids = {
         (topic, broker): text_at(object_at(topics, topic), broker)

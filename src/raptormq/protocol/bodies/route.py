@@ -107,7 +107,7 @@ class TopicRoute:
         )
 
     def merged_with(self, other: TopicRoute) -> TopicRoute:
-        """Return this route with the brokers, and members of broker groups, that only the other route has."""
+        """Return this route with the brokers, and members of broker groups, that only ``other`` has."""
         own = {broker.broker_name: broker for broker in self.brokers}
         return TopicRoute(
             [*self.queues, *(queue for queue in other.queues if queue.broker_name not in own)],
@@ -137,9 +137,7 @@ class ClusterInfo:
         return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
 
     def merged_with(self, other: ClusterInfo) -> ClusterInfo:
-        """Return this information with the clusters, brokers, and members of broker groups that only the
-        other one has.
-        """
+        """Return this information with the clusters, brokers, and members of broker groups that only ``other`` has."""
         names = {
             cluster: sorted({*self.clusters.get(cluster, ()), *other.clusters.get(cluster, ())})
             for cluster in {**self.clusters, **other.clusters}

@@ -69,8 +69,8 @@ class DataVersion:
 
 @dataclass(slots=True)
 class TopicConfig:
-    """Configuration of a topic on a broker. ``attributes`` has ``queue.type`` and the like, without the leading "+".
-    For ``topic_id``, which is not one of them, see :mod:`~raptormq.protocol.topic_ids`.
+    """Configuration of a topic on a broker. ``attributes`` contains attributes such as ``queue.type``, without the
+    leading "+". For ``topic_id``, which is not an attribute, see :mod:`~raptormq.protocol.topic_ids`.
     """
 
     topic_name: str
@@ -82,7 +82,7 @@ class TopicConfig:
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
     topic_id: str = field(default="", compare=False)
-    """Empty if the topic has none."""
+    """Empty if the topic has no id."""
 
     @property
     def is_batch(self) -> bool:

@@ -31,8 +31,9 @@ class QueryMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(Header):
-    """321: read ``count`` items of a queue from ``index`` on. With a group the response also has its subscription to
-    the topic."""
+    """321: read ``count`` items of a queue from ``index`` on. With a group the response also contains the subscription
+    of the group to the topic.
+    """
 
     topic: str
     queue_id: int

@@ -12,10 +12,10 @@ class RegisterBrokerRequestHeader(Header):
     """103. ``body_crc32`` is not checked if it is 0 or absent. ``compressed`` is unreliable in 5.3; the first byte of
     the body is significant.
 
-    ``complete_topic_table`` is specific to RaptorMQ: whether the body has all topics of the broker or only changed
-    ones. ``shared_address`` is, too: the address is that of whoever leads a group, such as a Kubernetes Service, and
-    the registration outlives the connection of this broker. Brokers of Apache RocketMQ send neither, and its name
-    servers ignore both.
+    ``complete_topic_table`` and ``shared_address`` are specific to RaptorMQ. The first tells whether the body contains
+    all topics of the broker or only changed ones. If the second is true, the address leads to the current leader of a
+    group, such as the address of a Kubernetes Service, and the registration outlives the connection of this broker.
+    Brokers of Apache RocketMQ send neither, and its name servers ignore both.
     """
 
     broker_name: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from raptormq.protocol.schema import Header, wire
 
 DEFAULT_REGION = "DefaultRegion"
-"""Region of brokers that do not name theirs."""
+"""Region of brokers that do not report a region."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class SendMessageResponseHeader(Header):
 
 @dataclass(slots=True)
 class QueueBatchesResponseHeader(Header):
-    """What the responses to all parts have in common."""
+    """30320: the fields common to the responses to all parts."""
 
     region_id: str = wire("MSG_REGION", DEFAULT_REGION)
     trace_on: bool = wire("TRACE_ON", True)

@@ -20,7 +20,7 @@ class StageBatchRequestHeader(Header):
 
 @dataclass(slots=True)
 class StageBatchResponseHeader(Header):
-    """31031: the name of the staged list at this broker."""
+    """31031: the offset that identifies the staged list at this broker."""
 
     staged_offset: int
 

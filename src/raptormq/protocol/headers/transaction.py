@@ -14,8 +14,8 @@ NOT_DECIDED, COMMIT, ROLLBACK = 0, 8, 12
 
 @dataclass(slots=True)
 class EndTransactionRequestHeader(Header):
-    """37: ``tran_state_table_offset`` is the half message's offset in its queue, ``commit_log_offset`` the one in the
-    log.
+    """37: commit or roll back. ``tran_state_table_offset`` is the queue offset of the half message,
+    ``commit_log_offset`` its log offset.
     """
 
     producer_group: str
@@ -32,7 +32,7 @@ class EndTransactionRequestHeader(Header):
 @dataclass(slots=True)
 class CheckTransactionStateRequestHeader(Header):
     """39: the body is the half message as a stored record, with its original topic and queue. The producer responds
-    with a 37.
+    with a request END_TRANSACTION (37).
     """
 
     tran_state_table_offset: int

@@ -19,8 +19,8 @@ _MAX_TERMS_PER_READ = 100_000
 _MAX_BYTES_PER_READ = 2 << 20
 """Maximum bytes of properties that one read decodes, which takes 60 ms."""
 _MAX_TERM_BYTES_PER_READ = 32 << 20
-"""Maximum product of these bytes and the number of terms, because each term may search the longest property. It takes
-at most 150 ms and normally almost no time.
+"""Maximum product of the bytes of properties that one read decodes and the number of terms, because each term may
+search the longest property. Such a read takes at most 150 ms, and normally almost no time.
 """
 
 
@@ -34,7 +34,7 @@ class MessageFilter:
         self.max_scanned = _MAX_TERMS_PER_READ // terms
         """Maximum messages that one read may apply the filter to."""
         self.max_scanned_bytes = min(_MAX_BYTES_PER_READ, _MAX_TERM_BYTES_PER_READ // terms)
-        """Maximum total length of their properties."""
+        """Maximum total bytes of the properties of these messages."""
 
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Return whether a message matches. A message whose values cannot be compared does not match."""

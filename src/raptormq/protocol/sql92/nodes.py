@@ -42,7 +42,7 @@ class Node:
 
 
 def constant(kind: Kind, value: Value) -> Node:
-    """A literal."""
+    """Return the node of a literal."""
     return Node(kind, lambda _: value, 1, value)
 
 
@@ -105,7 +105,7 @@ def any_of(nodes: Sequence[Node]) -> Node:
 
 
 def negation(node: Node) -> Node:
-    """NOT."""
+    """Return the node of NOT."""
     operand = node.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -122,7 +122,7 @@ def minus(node: Node) -> Node:
 
 
 def is_null(node: Node) -> Node:
-    """IS NULL."""
+    """Return the node of IS NULL."""
     operand = node.evaluate
     return _boolean(lambda properties: operand(properties) is None, node)
 

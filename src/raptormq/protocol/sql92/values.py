@@ -87,7 +87,7 @@ def ordered(left: Value, right: Value) -> int | None:
 
 
 def compare(left: bool | float | str, right: bool | float | str) -> int:
-    """Return a negative number, 0 or a positive number.
+    """Return a negative number, 0 or a positive number if ``left`` is less than, equal to or greater than ``right``.
 
     Raises:
         ValueError: the text of one side cannot be converted to the type of the other side.
