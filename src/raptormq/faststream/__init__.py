@@ -9,9 +9,9 @@
         ...
 
 Handlers, dependencies, serialization, middlewares, routers, lifespan and AsyncAPI are FastStream's; fetching, order,
-retries and dead letters are those of :mod:`raptormq.client`. FastStream has no public interface for brokers of others,
-so this package builds on the parts that its own brokers are made of (``faststream._internal``); the extra therefore
-names the minor version.
+retries and dead letters are those of :mod:`raptormq.client`. FastStream has no public interface for third-party
+brokers, so this package uses the internal modules of FastStream's own brokers (``faststream._internal``). The extra
+therefore pins the minor version of FastStream.
 """
 
 from __future__ import annotations

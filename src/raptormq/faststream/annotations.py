@@ -13,8 +13,8 @@ from raptormq.faststream.message import StreamRaptorBatch, StreamRaptorMessage
 RaptorMessage = Annotated[StreamRaptorMessage, Context("message")]
 """The message of the call, with ``ack``, ``nack`` and ``reject``."""
 RaptorBatch = Annotated[StreamRaptorBatch, Context("message")]
-"""The batch of the call, of a subscriber with ``batch=True``."""
+"""The batch of the call, for a subscriber with ``batch=True``."""
 RaptorBroker = Annotated[Broker, Context("broker")]
-"""The broker that calls."""
+"""The broker that calls the handler."""
 Producer = Annotated[ClientProducer, Context("broker._connection")]
 """The producer of the broker."""

@@ -1,4 +1,4 @@
-"""`RaptorBroker`: what a FastStream application declares its handlers with."""
+"""`RaptorBroker`: the object with which a FastStream application declares its handlers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, RaptorBrokerConfig]):
-    """A FastStream broker over the client.
+    """A FastStream broker that sends and receives with :mod:`raptormq.client`.
 
     Args:
         name_servers: `host:port;host:port`; default NAMESRV_ADDR, else 127.0.0.1:9876. Not together with
@@ -185,7 +185,7 @@ class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, Raptor
                 order.
             tag: tag, by which subscribers filter.
             keys: words by which the message is found.
-            delay: when it is delivered.
+            delay: when the message is delivered.
             headers: properties.
             correlation_id: id that connects messages of one flow; a new one by default.
             timeout: seconds; default `ProducerConfig.send_timeout`.
@@ -194,7 +194,7 @@ class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, Raptor
         Raises:
             IncorrectState: the broker is not connected.
             MessageError, NoRoute, TransportError, ServerError: as :meth:`raptormq.client.Producer.send`.
-            TypeError: there is no such argument.
+            TypeError: an argument is unknown.
         """
         command = RaptorPublishCommand.build(message, PublishType.PUBLISH, topic, options, self.config.id_generator)
         result: SendResult = await self._basic_publish(command, producer=self.config.producer)
@@ -203,8 +203,9 @@ class RaptorBroker(RaptorRegistrator, BrokerUsecase[MessageExt, Producer, Raptor
     async def request(  # type: ignore[override] # the base has only the first two arguments
         self, message: Any, topic: str, **options: Unpack[RequestOptions]
     ) -> StreamRaptorMessage:
-        """Send a value, and return the reply of its handler; ``await reply.decode()`` is its value. The arguments are
-        those of :meth:`publish` without ``keys`` and ``delay``; ``timeout`` covers both.
+        """Send a value and return the reply of its handler; ``await reply.decode()`` returns the value of the reply.
+        The arguments are those of :meth:`publish` without ``keys`` and ``delay``; ``timeout`` covers the message and
+        the reply.
 
         Raises:
             IncorrectState, MessageError, NoRoute, TransportError, ServerError, TypeError: as :meth:`publish`;

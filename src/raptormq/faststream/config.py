@@ -26,16 +26,16 @@ class RaptorBrokerConfig(BrokerConfig):
     client_config: ClientConfig = field(default_factory=ClientConfig)
 
     def connect(self, producer: Producer) -> None:
-        """Publish with a started producer."""
+        """Set the started producer that publishes."""
         self.producer.connect(producer, self.fd_config._serializer, self.broker_codec)
 
     def disconnect(self) -> None:
-        """Publish nothing more."""
+        """Remove the producer; later publishes raise `IncorrectState`."""
         self.producer.disconnect()
 
 
 class LoggerStorage(DefaultLoggerStorage):
-    """Makes the logger of a broker whose application gives none."""
+    """Creates the logger of a broker if the application passes none."""
 
     __slots__ = ("_widths",)
 
@@ -49,7 +49,7 @@ class LoggerStorage(DefaultLoggerStorage):
             self._widths[name] = max(width, len(params.get(name, "")))
 
     def get_logger(self, *, context: ContextRepo) -> LoggerProto:
-        """Return the logger."""
+        """Return the logger; create it on the first call."""
         if (known := self._get_logger_ref()) is not None:
             return known
         columns = " | ".join(f"%({name})-{width}s" for name, width in self._widths.items())

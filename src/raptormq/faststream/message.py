@@ -1,8 +1,8 @@
-"""Messages as handlers see them, and how a received message becomes one.
+"""Messages in the form that handlers get, and their creation from received messages.
 
-A handler settles a message by ``ack``, ``nack`` or ``reject``, or FastStream does so by the ack policy. Where messages
-have no order, the client's message is settled at once (:class:`raptormq.client.ReceivedMessage`). In order, the result
-of the listener decides, so :class:`OrderedMessage` notes it. A batch subscriber has
+A handler settles a message by ``ack``, ``nack`` or ``reject``, or FastStream does so by the ack policy. Without an
+order, this settles the client's message at once (:class:`raptormq.client.ReceivedMessage`). With an order, the result
+of the listener decides, so :class:`OrderedMessage` only records the decision of the handler. A batch subscriber gets a
 :class:`raptormq.client.ReceivedBatch` or :class:`OrderedBatch` in place of the message.
 """
 
@@ -26,18 +26,18 @@ CORRELATION_ID = "correlation_id"
 
 
 class Noting:
-    """Notes what the handler decides, to be carried out when its call has ended."""
+    """Records the decision of the handler, which takes effect when its call has ended."""
 
     is_acked: bool
     is_rejected: bool
 
     async def ack(self) -> bool:
-        """The messages of the call are consumed."""
+        """Record that the messages of the call are consumed."""
         self.is_acked = True
         return True
 
     async def retry(self, after: float | None = None) -> Retry:
-        """They are consumed again before the next ones of their queue or key.
+        """Leave the messages for a retry, before the next messages of their queue or key.
 
         Raises:
             ConfigError: ``after`` is given; the pause is that of the consumer.
@@ -49,7 +49,7 @@ class Noting:
         return Retry(RetryKind.HANDED_OVER)
 
     async def dead_letter(self, reason: str) -> bool:
-        """They are given up: ``ConsumerConfig.on_failure`` applies."""
+        """Record that the messages are given up: ``ConsumerConfig.on_failure`` applies."""
         self.is_rejected = True
         return True
 
@@ -63,7 +63,7 @@ class OrderedMessage(MessageExt, Noting):
 
     @classmethod
     def of(cls, message: MessageExt) -> Self:
-        """Return ``message`` as one to settle."""
+        """Return ``message`` as a message that a handler can settle."""
         return cls(*values_of(message))
 
 
@@ -79,33 +79,33 @@ Settleable = ReceivedMessage | OrderedMessage
 
 
 class StreamRaptorMessage(StreamMessage[Any]):
-    """A message in the hands of a handler. ``raw_message`` is the client's (:class:`raptormq.client.MessageExt`)."""
+    """The message that a handler gets. ``raw_message`` is the message of the client."""
 
     raw_message: Settleable
 
     async def ack(self) -> None:
-        """The message is consumed."""
+        """Acknowledge the message."""
         if self.committed is None:
             await self.raw_message.ack()
         await super().ack()
 
     async def nack(self, after: float | None = None) -> None:
-        """The message is delivered again, ``after`` seconds later, by default with the growing delay of the broker.
+        """Request redelivery of the message ``after`` seconds later, by default with the growing delay of the broker.
 
         Raises:
             ConfigError: ``after`` is given and the subscriber has an order.
-            ClientError: the message cannot be given back now.
+            ClientError, TransportError, ServerError, MessageError: as :meth:`raptormq.client.ReceivedMessage.retry`.
         """
         if self.committed is None:
             await self.raw_message.retry(after)
         await super().nack()
 
     async def reject(self, reason: str = "rejected") -> None:
-        """The message becomes a dead letter of the group, with the reason in its property ``DLQ_REASON``. In order,
-        ``ConsumerConfig.on_failure`` applies instead, and the letter has no reason.
+        """Store the message as a dead letter of the group, with the reason in its property ``DLQ_REASON``. With an
+        order, ``ConsumerConfig.on_failure`` applies instead, and the dead letter has no reason.
 
         Raises:
-            ClientError: the message cannot be given up now.
+            ClientError, TransportError, ServerError: as :meth:`raptormq.client.ReceivedMessage.dead_letter`.
         """
         if self.committed is None:
             await self.raw_message.dead_letter(reason)
@@ -113,8 +113,8 @@ class StreamRaptorMessage(StreamMessage[Any]):
 
 
 class StreamRaptorBatch(StreamRaptorMessage):
-    """A batch in the hands of a handler. ``raw_message`` is a sequence of the client's messages. ``ack``, ``nack`` and
-    ``reject`` settle those that are not settled.
+    """The batch that a handler gets. ``raw_message`` is a sequence of the client's messages. ``ack``, ``nack`` and
+    ``reject`` settle the messages that are not settled.
     """
 
     raw_message: ReceivedBatch | OrderedBatch  # type: ignore[assignment] # it is settled by the same calls
@@ -135,8 +135,8 @@ async def parse_message(message: MessageExt) -> StreamRaptorMessage:
 
 
 async def parse_batch(batch: ReceivedBatch | OrderedBatch) -> StreamRaptorBatch:
-    """Return a received batch in FastStream's form. The headers are those of the first message; ``batch_headers`` has
-    those of each.
+    """Return a received batch in FastStream's form. The headers are those of the first message; ``batch_headers``
+    contains the headers of each message.
     """
     headers = [message.user_properties for message in batch]
     return StreamRaptorBatch(

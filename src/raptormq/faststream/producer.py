@@ -32,13 +32,13 @@ class RaptorProducer(ProducerProto[RaptorPublishCommand]):
         self._producer: Producer | None = None
 
     def connect(self, producer: Producer, serializer: SerializerProto | None, codec: CodecProto | None) -> None:
-        """Send with a started producer."""
+        """Set the started producer that sends."""
         self._producer = producer
         self._serializer = serializer
         self.codec = codec or DefaultCodec()
 
     def disconnect(self) -> None:
-        """Send nothing more."""
+        """Remove the producer; later sends raise `IncorrectState`."""
         self._producer = None
 
     async def publish(self, cmd: RaptorPublishCommand) -> SendResult:

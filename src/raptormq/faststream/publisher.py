@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class RaptorPublisherConfig(PublisherUsecaseConfig):
-    """What one publisher sends."""
+    """Configuration of one publisher."""
 
     topic: str
     key: str | None
@@ -57,7 +57,7 @@ class RaptorPublisherSpecification(PublisherSpecification[RaptorBrokerConfig, Ra
         return self.config.title_ or f"{self.topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Return the channel."""
+        """Return the AsyncAPI channel by its key."""
         payload = resolve_payloads(self.get_payloads(), "Publisher")
         message = MessageSpec(title=f"{self.name}:Message", payload=payload)
         spec = PublisherSpec(
@@ -84,7 +84,7 @@ class RaptorPublisher(PublisherUsecase):
         return f"{self._outer_config.prefix}{self._config.topic}"
 
     async def publish(self, message: Any, topic: str = "", **options: Unpack[PublishOptions]) -> SendResult:
-        """Send a value; see :meth:`raptormq.faststream.RaptorBroker.publish`. Omitted arguments are the publisher's."""
+        """Send a value as `RaptorBroker.publish` does. Omitted arguments have the values of the publisher."""
         command = self._command(message, PublishType.PUBLISH, topic, options)
         result: SendResult = await self._basic_publish(
             command, producer=self._outer_config.producer, _extra_middlewares=()

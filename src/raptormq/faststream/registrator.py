@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
-    """What brokers and routers have in common."""
+    """Common base class of brokers and routers."""
 
     def subscriber(  # type: ignore[override] # the base registers a subscriber, brokers declare one
         self,
@@ -69,10 +69,10 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
                 the same topics.
             expression: `*`, tags as in `TagA || TagB`, or `Sql`.
             order: `Order.BY_KEY` or `Order.BY_QUEUE` for handlers that are called in order; default that of `config`.
-            max_workers: most handlers at a time; default `ConsumerConfig.concurrency`, 20.
+            max_workers: maximum number of concurrent handlers; default `ConsumerConfig.concurrency`, 20.
             batch: handlers get lists of messages, which are settled together. With an order the messages of a list have
                 the same queue or key.
-            max_records: with `batch`: most messages of a list; 32 by default.
+            max_records: with `batch`: maximum number of messages of a list; 32 by default.
             batch_timeout_ms: with `batch`: milliseconds to wait for a full list after its first message; 200 by
                 default. Lists in order do not wait.
             config: how to fetch, retry and commit.
@@ -80,14 +80,14 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
                 `REJECT_ON_ERROR` it becomes a dead letter.
             no_reply: send no reply to requests.
             dependencies: called before each handler.
-            parser: makes FastStream's message of the received one.
-            decoder: makes a value of the body.
+            parser: creates FastStream's message from the received message.
+            decoder: decodes the body into a value.
             codec: replaces the decoder, and the encoder of replies.
             persistent: whether the broker keeps the subscriber alive.
             title, description, include_in_schema: for AsyncAPI.
 
         Raises:
-            ConfigError: a value is out of range, or one of a batch is given without `batch`.
+            ConfigError: a value is out of range, or `max_records` or `batch_timeout_ms` is given without `batch`.
         """
         batches = _batch(batch=batch, max_records=max_records, batch_timeout_ms=batch_timeout_ms)
         outer = cast("RaptorBrokerConfig", self.config)
@@ -137,7 +137,7 @@ class RaptorRegistrator(Registrator[MessageExt, RaptorBrokerConfig]):
 
         Args:
             topic: a topic.
-            key: sharding key, by which messages have an order; `RaptorResponse` has one for each message.
+            key: sharding key of all messages; `RaptorResponse` sets another one for a single message.
             tag: tag.
             headers: properties.
             persistent: whether the broker keeps the publisher alive.

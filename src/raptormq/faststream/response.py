@@ -125,14 +125,14 @@ class RaptorPublishCommand(PublishCommand):
 
         Args:
             body: the value.
-            kind: which of the two.
+            kind: whether the call is `publish` or `request`.
             topic: the topic.
             options: the keyword arguments of the call.
-            new_id: makes a correlation id for a call without one.
+            new_id: creates a correlation id for a call without one.
             defaults: ``key``, ``tag`` and ``headers`` of the publisher.
 
         Raises:
-            TypeError: the call has no such keyword argument.
+            TypeError: a keyword argument is unknown.
         """
         known = _OPTIONS[kind].__annotations__
         if unknown := sorted(options.keys() - known.keys()):

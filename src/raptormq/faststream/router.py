@@ -43,10 +43,10 @@ class RaptorRouter(RaptorRegistrator, BrokerRouter[MessageExt, RaptorBrokerConfi
     """Subscribers and publishers for ``broker.include_router``.
 
     Args:
-        prefix: beginning of the names of all its topics.
+        prefix: prefix of the names of all its topics.
         handlers: routes.
         dependencies: called before each handler.
-        middlewares: around each message of its subscribers and publishers.
+        middlewares: called around each message of its subscribers and publishers.
         routers: other routers.
         parser, decoder, ack_policy: defaults of its subscribers.
         include_in_schema: for AsyncAPI.

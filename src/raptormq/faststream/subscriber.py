@@ -51,7 +51,7 @@ class Batch:
     """How the messages of one handler call are collected."""
 
     max_records: Count = 32
-    """Most messages of a call."""
+    """Maximum number of messages of a call."""
     timeout_ms: CountOrZero = 200
     """Milliseconds to wait for a full batch after its first message. Batches in order do not wait."""
 
@@ -107,7 +107,7 @@ class RaptorSubscriberSpecification(SubscriberSpecification[RaptorBrokerConfig, 
         return self.config.title_ or f"{self.topic}:{self.call_name}"
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Return the channel."""
+        """Return the AsyncAPI channel by its key."""
         message = MessageSpec(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads()))
         spec = SubscriberSpec(
             address=self.topic,
@@ -186,7 +186,8 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
         if consumer is not None:
             await consumer.close()
         if self._ordered is not None:
-            # Called by a handler this returns at once, and the next call, of the broker, waits for the end.
+            # If a handler stops its subscriber, this call returns at once, and the broker's later stop waits for the
+            # end.
             await self._ordered.stop()
         await super().stop()
         loops, self._loops = self._loops, []

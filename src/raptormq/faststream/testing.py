@@ -5,7 +5,7 @@
         bill.mock.assert_called_once()
 
 A published message goes to one subscriber of each group at once, in the calling task, and errors of handlers are raised
-there. Tags filter as on brokers; a filter by properties lets everything pass. There is no redelivery: the decision of a
+there. Tags filter as on brokers; a filter by properties passes every message. There is no redelivery: the decision of a
 handler about its message is in ``committed`` of the message. :class:`raptormq.testing.EmbeddedCluster` tests with a
 real broker.
 """
@@ -40,7 +40,7 @@ class TestRaptorBroker(TestBroker[RaptorBroker, EnterType], broker=RaptorBroker)
 
     Args:
         broker: the broker, or several.
-        with_real: with servers; only the mocks of handlers and publishers are added.
+        with_real: use servers, and only add the mocks of handlers and publishers.
         connect_only: do not start the subscribers.
     """
 
@@ -112,7 +112,7 @@ class InMemoryProducer(RaptorProducer):
         """Call the first handler of the message, and return its result.
 
         Raises:
-            SubscriberNotFound: there is none.
+            SubscriberNotFound: no handler receives the message.
         """
         message = await as_message(cmd, self.codec, self._serializer)
         for subscriber in self._receivers(message):
@@ -135,7 +135,7 @@ def _subscribers(brokers: tuple[RaptorBroker, ...]) -> Iterator[RaptorSubscriber
 
 
 def _delivered(message: MessageExt, subscriber: RaptorSubscriber) -> OrderedMessage | OrderedBatch:
-    """Return what the subscriber takes; a batch has one message."""
+    """Return the message in the form that the subscriber takes; a batch contains only this message."""
     return OrderedBatch([message]) if subscriber.takes_batches else OrderedMessage.of(message)
 
 

@@ -6,9 +6,9 @@
 :class:`raptormq.testing.EmbeddedCluster` needs no container and starts faster. The container runs the image that runs
 in production, and serves clients in other languages.
 
-Clients connect to the address that the broker registers. The broker therefore has the same port inside and outside of
-the container, one that is free on this host, and waits for its start until the address of the host is known. Clients in
-other containers cannot reach it there.
+Clients connect to the address that the broker registers. The broker therefore has the same port, a free port of this
+host, inside and outside of the container, and starts only when the address of the host is known. Clients in other
+containers cannot reach the broker at that address.
 """
 
 from __future__ import annotations

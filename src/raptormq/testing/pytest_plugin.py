@@ -5,8 +5,8 @@
             await producer.send(Message(raptormq_topic, b"order 17"))
         assert [message.body for message in raptormq_cluster.messages(raptormq_topic)] == [b"order 17"]
 
-``raptormq_cluster`` starts once per session. A test that stops the broker or moves its clock for itself alone uses
-:class:`~raptormq.testing.EmbeddedCluster` in a with block.
+``raptormq_cluster`` starts once per session. A test that stops the broker or moves its clock without affecting other
+tests uses its own :class:`~raptormq.testing.EmbeddedCluster` in a with block.
 """
 
 from __future__ import annotations
