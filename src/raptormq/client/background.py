@@ -37,7 +37,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None 
 
 
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
-    """Run all concurrently; raise the first error after all have ended."""
+    """Run `works` concurrently. Raise the first error after all of them have ended."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

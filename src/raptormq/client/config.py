@@ -86,7 +86,7 @@ class Order(enum.Enum):
 
 
 class OnFailure(enum.Enum):
-    """What an ordered consumer does with a message that failed `max_reconsume_times` + 1 times."""
+    """How an ordered consumer handles a message that failed `max_reconsume_times` + 1 times."""
 
     DEAD_LETTER = "DEAD_LETTER"
     """The message goes to the dead letter queue, and the next one of its key or queue follows."""
@@ -213,7 +213,7 @@ class ProducerConfig:
     restart, are not counted: the send waits for a broker until `send_timeout`. With 0 the send does not wait, either.
     """
     avoid_failed_broker: SecondsOrZero = 30.0
-    """How long a failed broker is avoided if another broker serves the topic."""
+    """Seconds for which a failed broker is avoided if another broker serves the topic."""
     avoid_slow_brokers: bool = False
     """Also avoid brokers that answer slowly (sendLatencyFaultEnable): for 2 s after a response that took 0.55 s, 5 s
     after 1.8 s, 6 s after 3 s, 10 s after 5 s, 30 s after 15 s, as in the Java client, and not after a faster response.
@@ -319,7 +319,7 @@ class ConsumerConfig:
     queue, even if it was created after the member started.
     """
     consume_from_ms: Milliseconds = 0
-    """With `TIMESTAMP`: milliseconds since 1970."""
+    """With `TIMESTAMP`: store time at which a new group starts, in milliseconds since 1970."""
     message_model: MessageModel = MessageModel.CLUSTERING
     """Whether the members share the messages, or each member receives all messages."""
     start_timeout: Seconds = 10.0
@@ -368,8 +368,8 @@ class ConsumerConfig:
     0.005 for batch listeners, up to 0.025 at a high rate of pulls, else 0.
     """
     pull_suspend: Seconds = 15.0
-    """How long the broker holds a pull of an empty queue; up to four times as long for a consumer of thousands of
-    queues, so that it sends about 200 pulls of idle queues a second.
+    """Seconds for which the broker holds a pull of an empty queue; up to four times as long for a consumer of thousands
+    of queues, so that the consumer sends about 200 pulls of idle queues a second.
     """
     pull_timeout: Seconds = 30.0
     """Timeout of a pull. For a pull that the broker holds longer, the timeout is extended.

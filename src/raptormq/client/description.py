@@ -35,7 +35,7 @@ class QueueDescription:
     queue: MessageQueue
     state: ReadState
     commit_offset: int | None
-    """Offset of the first message that is not finished: what is committed next."""
+    """Offset of the first message that is not finished; it is committed next."""
     next_offset: int | None
     """Offset of the next message to fetch."""
     max_offset: int | None
@@ -82,7 +82,7 @@ class ConsumerDescription:
     queues: tuple[QueueDescription, ...]
     """The assigned queues, in order."""
     workers: tuple[WorkerDescription, ...]
-    """Empty for a `Consumer`, which has no listeners."""
+    """The tasks that call listeners; empty for a consumer without listeners."""
 
     @property
     def is_started(self) -> bool:

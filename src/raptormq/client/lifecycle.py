@@ -81,7 +81,7 @@ class WarnsIfUnclosed:
     connections and its group membership still exist."""
 
     _how_to_close: str = ""
-    """What the warning advises instead of `async with`, for a client inside of a blocking one."""
+    """Advice of the warning for a client inside of a blocking one; empty for the advice to use `async with`."""
 
     def advise_closing(self, how_to_close: str) -> None:
         """Set what the warning advises: the class that the application knows, and how to close it."""

@@ -30,7 +30,7 @@ def require_async(function: Any, what: str) -> None:
     """Check a function before it is called.
 
     Raises:
-        ClientError: it cannot be called, or does not return an awaitable.
+        ClientError: the function cannot be called, or does not return an awaitable.
     """
     if not callable(function):
         raise ClientError(f"{what} must be an async function, not {function!r}")

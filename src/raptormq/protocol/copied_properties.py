@@ -69,7 +69,7 @@ def merge_properties(found: Mapping[str, str], needed: Mapping[str, str]) -> str
     """Return the text form of decoded properties, with ``needed`` replacing properties of the same name.
 
     Raises:
-        MessageError: they are too long. Use this if the sender gets the error, otherwise :func:`fit_properties`.
+        MessageError: the properties are too long. If the sender cannot get this error, use :func:`fit_properties`.
     """
     return reencode_properties({**found, **needed})
 

@@ -52,7 +52,7 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def build_handle(handle: PopHandle, topic: str, queue_id: int, offset: int) -> str:
-    """Return the handle of one message; ``topic`` is the topic in which it is stored."""
+    """Return the handle of one message; ``topic`` is the topic in which the message is stored."""
     parts = (
         handle.start_offset, handle.pop_time, handle.invisible_time, handle.revive_queue, topic_kind(topic),
         handle.broker_name, queue_id, offset,

@@ -59,7 +59,7 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 PRIORITY = "_SYS_MSG_PRIORITY_"
 DLQ_REASON = "DLQ_REASON"
-"""Why a consumer has given up a message; specific to RaptorMQ's client."""
+"""Reason why a consumer has given up a message; specific to RaptorMQ's client."""
 LITE_TOPIC = "__LITE_TOPIC"
 ENCRYPTION_KEY_ID = "__ENCRYPTION_KEY"
 """RaptorMQ only: the key of an encrypted body, see `encryption`. A batch has it too if it is encrypted or contains

@@ -1,4 +1,4 @@
-"""Topic ids: they distinguish topics that have had the same name one after the other.
+"""Topic ids, which distinguish topics that had the same name at different times.
 
 Offsets that are kept outside the broker are meaningless in a topic that was deleted and recreated. A broker group
 assigns a unique id to each topic when it is created. Apache RocketMQ has no topic ids. The id travels as an additional

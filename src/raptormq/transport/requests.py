@@ -34,7 +34,7 @@ T = TypeVar("T")
 _Bucket = dict[int, "asyncio.Future[T]"]
 
 COMPLETED_PER_TURN = 200
-"""Futures that are completed in one event loop iteration, so that their tasks do not block the loop."""
+"""Maximum number of futures completed in one event loop iteration, so that their tasks do not block the loop."""
 
 
 def complete_in_batches(futures: Iterable[asyncio.Future[T]], complete: Callable[[asyncio.Future[T]], None]) -> None:

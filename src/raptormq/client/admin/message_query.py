@@ -33,7 +33,7 @@ _NOT_FOUND_REMARK = "can not find message by the offset"
 
 
 class FoundMessages(list[MessageExt]):
-    """Found messages. There may be more if a broker failed."""
+    """Messages that were found; incomplete if a broker failed."""
 
     def __init__(self, messages: Iterable[MessageExt], failures: Mapping[str, RaptorMQError]) -> None:
         super().__init__(messages)

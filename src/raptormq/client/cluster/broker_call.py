@@ -111,7 +111,7 @@ class OffsetRequests:
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, topic_id)
 
     async def max_offset(self, address: str, queue: MessageQueue, topic_id: str = TOPIC_ID_QUERY) -> QueueOffset:
-        """Return the end offset, that of the next message; 0 for an empty queue."""
+        """Return the end offset, which the next message will get; 0 for a queue that never had a message."""
         header = QueueRequestHeader(queue.topic, queue.queue_id, topic_id)
         return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, topic_id)
 

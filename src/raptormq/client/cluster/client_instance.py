@@ -128,7 +128,7 @@ class ClientInstance:
         """Release the instance. The last release closes it within about two seconds.
 
         Raises:
-            ClientClosed: this is not the event loop of the instance.
+            ClientClosed: called in another event loop than that of the instance.
         """
         require_loop(self.loop)
         self._users -= 1

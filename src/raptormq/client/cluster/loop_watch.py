@@ -10,7 +10,7 @@ blocking code::
             <-- answer ---  loop: the next iteration
 
 See also: `cluster.client_instance`, whose instances are watched. asyncio's debug mode logs slow callbacks too, but only
-after their end, without the place, and it slows down the loop.
+after their end, without the line of code, and it slows down the loop.
 """
 
 from __future__ import annotations

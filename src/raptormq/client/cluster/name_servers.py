@@ -16,9 +16,9 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 
 _OTHERS_TIMEOUT_S = 0.5
-"""How long to wait for the other name servers after the response of the current one."""
+"""Timeout in seconds of the requests to the name servers other than the current one."""
 _SKIP_UNRESPONSIVE_S = 10.0
-"""How long an unresponsive name server is skipped."""
+"""Seconds for which an unresponsive name server is skipped."""
 
 
 class NameServers:
@@ -49,7 +49,7 @@ class NameServers:
         others.
 
         Raises:
-            TransportError: none responded; the error is that of the last attempt.
+            TransportError: no name server responded; the error is that of the last attempt.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + (timeout or self._timeout)
@@ -78,7 +78,7 @@ class NameServers:
         name servers: the others have the full timeout, and name servers that are currently skipped are queried, too.
 
         Raises:
-            TransportError: none responded; the error is that of the last attempt.
+            TransportError: no name server responded; the error is that of the last attempt.
         """
 
         async def first() -> tuple[str, RemotingCommand | None]:

@@ -43,7 +43,7 @@ _MISSING_PAUSE_S = 0.1
 _MISSING_PAUSE_MAX_S = 30.0
 """Maximum pause between requests for a topic without a route; equals the refresh interval of topics in use."""
 _DENIAL_VALID_S = 10.0
-"""How long a broker's report of a missing topic is valid. Clients contact every broker of a topic more often than this.
+"""Seconds for which a broker's report of a missing topic is valid. Clients contact every broker of a topic more often.
 """
 
 

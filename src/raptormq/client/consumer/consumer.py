@@ -47,7 +47,7 @@ class Consumer(BufferedConsumer, Startable):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """Return the next message. A cancelled call takes none.
+        """Return the next message. A cancelled call takes no message.
 
         Raises:
             ClientClosed: the consumer was never started, or was started in another event loop.

@@ -62,7 +62,7 @@ class Delivery(ABC):
     __slots__ = ("_ended", "_verb", "context", "message", "retries", "state", "task")
 
     _GIVEN_UP: ClassVar[str]
-    """Why a message is settled too late, for the log."""
+    """Reason why a message cannot be settled any more, for the log."""
 
     def __init__(self, message: MessageExt, retries: DelayedRetry, ended: Callable[[Any, ConsumeStatus], None]) -> None:
         self.message = message
@@ -82,7 +82,7 @@ class Delivery(ABC):
 
     @abstractmethod
     async def ack(self) -> bool:
-        """Acknowledge the message. Return False if it was given up."""
+        """Acknowledge the message. Return False if the message was given up."""
 
     @abstractmethod
     async def _redeliver(self, after: float | None) -> Retry:
@@ -165,8 +165,8 @@ class QueueDelivery(Delivery):
     """A message of an assigned queue.
 
     Args:
-        reader: reader of its queue.
-        process_queue: the unfinished messages of that queue when it was fetched.
+        reader: reader of the queue.
+        process_queue: the unfinished messages of the queue when the message was fetched.
         message: the message.
         retries: redelivers messages.
         ended: called once, with the status, when the message is settled or abandoned.

@@ -98,7 +98,7 @@ class DeliveryBuffer:
 
     async def take(self, most: int, max_wait: float) -> list[ReceivedMessage]:
         """Wait for messages and return up to `most`, in order for each queue; none only if the consumer is closed.
-        After the first message, wait up to `max_wait` seconds for `most` messages. A cancelled call takes none.
+        After the first message, wait up to `max_wait` seconds for `most` messages. A cancelled call takes no messages.
         """
         self._takes += 1
         if self._takes % _TAKES_PER_YIELD == 0:

@@ -66,7 +66,7 @@ log = get_logger(__name__)
 _RENEWAL_S = 20.0
 _RENEWAL_AFTER_FAILURE_S = 2.0
 _CONFIRMED_S = 30.0
-"""How long an exclusive lock is valid after its confirmation. At brokers it expires after 60 s."""
+"""Seconds for which an exclusive lock is valid after its confirmation. At brokers it expires after 60 s."""
 _EXPIRED_S = 55.0
 """Time without confirmation after which another member may have locked the queue."""
 _MAX_QUEUES_PER_REQUEST = 250

@@ -45,7 +45,7 @@ class LitePullConsumer(BufferedConsumer, QueueQueries):
 
     async def poll(self, timeout: float = 5.0, *, max_messages: int = 32) -> list[MessageExt]:
         """Return the next messages, in order per queue; empty if none arrived within `timeout` seconds, or if the
-        consumer was closed meanwhile. A cancelled poll takes none.
+        consumer was closed meanwhile. A cancelled poll takes no messages.
 
         Raises:
             ConfigError: an argument is out of range.

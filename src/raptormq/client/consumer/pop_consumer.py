@@ -54,7 +54,7 @@ log = get_logger(__name__)
 MAX_POPPED = 32
 """Most messages that brokers return for one pop."""
 _LONGEST_WAIT_S = 15.0
-"""How long a notification waits at a broker."""
+"""Maximum time in seconds that a notification request waits at a broker."""
 _RETRY_PAUSE_S = 1.0
 
 

@@ -1,7 +1,8 @@
 """Dead letters of popped messages that were delivered as often as their group allows, and never settled.
 
 A broker delivers a message again whenever its invisible time ends, without a limit. The limit is kept by the client
-that pops the message: it does not deliver it to the application, stores it as a dead letter and acknowledges it.
+that pops the message: instead of delivering the message to the application, the client stores it as a dead letter and
+acknowledges it.
 
     delivered 1 + max_reconsume_times times, popped again --> %DLQ%group --> acknowledged
 
@@ -28,7 +29,7 @@ log = get_logger(__name__)
 
 class ExhaustedMessages:
     """Stores the exhausted messages of one started `PopConsumer` as dead letters. Runs in background tasks, because the
-    messages stay popped even if the application cancels its receive.
+    messages stay popped even if the application cancels its call of `receive`.
 
     Args:
         group: the consumer group.

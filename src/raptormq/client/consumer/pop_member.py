@@ -100,7 +100,7 @@ class PopMember:
         return RunningInfo({}, [self._subscription], properties, popped)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets in the background, from where the next pops continue."""
+        """Commit `offsets` in the background. The next pops continue there."""
         for queue, offset in offsets.items():
             task = background(self._commit(queue, offset), f"reset of {queue} for group {self._group}")
             self._resets.add(task)

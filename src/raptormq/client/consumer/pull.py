@@ -102,7 +102,7 @@ class PullRequest:
     send_subscription: bool
     """False if the subscription is announced by heartbeats (push consumers)."""
     suspend_ms: int = 0
-    """How long the broker may hold the request while the queue has nothing new; 0 returns at once."""
+    """Milliseconds for which the broker may hold the request while the queue has no new message; 0 returns at once."""
     max_bytes: int | None = None
     """A hint; brokers have their own limits and always return at least one message."""
     commit_offset: int | None = None

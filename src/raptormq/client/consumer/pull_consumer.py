@@ -171,7 +171,7 @@ class PullConsumer(QueueQueries):
     # --- reading what is assigned ---
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read these queues and no others; queues that stay keep their positions.
+        """Read these queues and no others. Queues that were assigned before keep their positions.
 
         Raises:
             ClientError: a value is not a queue.

@@ -11,8 +11,8 @@
        the message is retried by this client after a growing delay, and the reason is logged. Only the broker knows
        its size limit: a consumer has no setting for it and must not refuse what its brokers accept.
     4. If a message was retried here as often as it may be delivered, and brokers still refuse it (code 13, independent
-       of permissions and of the broker): it is skipped, so that it does not block its queue for ever. It stays stored,
-       and a logged error names its position.
+       of permissions and of the broker): the message is skipped, so that it does not block its queue for ever. It stays
+       stored, and a logged error names its position.
 
 A message of an inner batch starts with step 2: at brokers other than RaptorMQ's it has no position, so step 1 would
 send back nothing, or the whole batch. A message that a broker has accepted is completed for its queue; a message that
@@ -56,7 +56,7 @@ _LONGEST_PROPERTIES = MAX_PROPERTIES_BYTES - ROOM_AT_BROKERS
 _COPIES = ProducerConfig()
 _BACKOFF = Backoff(1.0, 60.0)
 _TIMES = DELAY_PROPERTIES | {names.TIMER_OUT_MS, names.TIMER_ENQUEUE_MS, names.TIMER_DEQUEUE_MS}
-"""Properties about an earlier delay: with them a broker would delay the copy again, or never."""
+"""Properties about an earlier delay. With them a broker would delay the copy again, or never deliver it."""
 _NOT_COPIED = _TIMES | {names.POP_CHECKPOINT, names.FIRST_POP_TIME}
 
 

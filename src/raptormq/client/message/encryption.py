@@ -100,7 +100,7 @@ def _current(keys: EncryptionKeys) -> tuple[str, bytes]:
     """Return the key to encrypt with.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no current key, or it is invalid.
     """
     try:
         key_id, key = keys.current()

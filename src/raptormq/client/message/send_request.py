@@ -495,7 +495,7 @@ def encode_text(properties: dict[str, str]) -> str:
     """Return encoded properties.
 
     Raises:
-        MessageError: they are not text or break a rule of the broker, or the tag cannot be used in a filter.
+        MessageError: the properties are not text or break a rule of the broker, or the tag cannot be used in a filter.
     """
     try:
         text = encode_properties(properties)

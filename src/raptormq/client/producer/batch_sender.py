@@ -170,7 +170,8 @@ class BatchSender:
                 if not (sys_flag and stored_as_one(result, len(batch))):
                     _complete(batch, result)
                     return
-                # The topic stores batches whole now. Consumers skip this one: they expect its body to be compressed.
+                # The topic stores batches whole now. Consumers skip this batch, because they expect its body to be
+                # compressed.
             except MessageError:  # the individually encrypted messages are too large together
                 pass
             except RaptorMQError as error:

@@ -1,9 +1,9 @@
 """Observed features of brokers: how they store batches, and which requests they do not support.
 
 `BatchSupport` tracks by topic whether a broker stores batches whole (queue type BatchCQ). Routes do not contain this
-information. The response to a batch does: it has the unique id of the batch if the batch was stored whole (RIP-26,
-`SendMessageResponseHeader.batchUniqId`). A topic may be converted while producers send, so a response may refer to the
-previous type.
+information. The response to a batch contains it: the unique id of the batch is set if the batch was stored whole
+(RIP-26, `SendMessageResponseHeader.batchUniqId`). A topic may be converted while producers send, so a response may
+refer to the previous type.
 
 Brokers may differ, for example if one was down during a conversion, so each is tracked separately. A batch without a
 queue is encoded before its broker is selected. While the brokers differ, it is sent as plain records, which all brokers
@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection
 from raptormq.protocol.message import MessageQueue
 
 REFUSAL_ASK_AGAIN_S = 600.0
-"""How long a broker is assumed not to support a request."""
+"""Seconds for which a broker is assumed not to support a request."""
 
 _NOBODY: frozenset[str] = frozenset()
 
@@ -55,8 +55,9 @@ class Refusals:
 
 
 ASK_AGAIN_S = 60.0
-"""How long no inner batch is sent to a topic after a rejection. The limit is temporary, because the cause may have been
-the batch."""
+"""Seconds for which no inner batch is sent to a topic after a rejection. The limit is temporary, because the batch
+itself may have been the cause.
+"""
 
 
 class BatchSupport:

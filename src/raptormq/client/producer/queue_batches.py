@@ -82,8 +82,8 @@ class QueueBatchesSender:
     ) -> None:
         """Send parts for one broker.
 
-        A part is removed from `parts` and completed as soon as its outcome is final or it is cancelled. Parts of one
-        topic do not wait for parts of another topic, which may be read-only.
+        A part is removed from `parts` and completed as soon as its outcome is final or the part is cancelled. Parts of
+        one topic do not wait for parts of another topic, which may be read-only.
 
         Raises:
             ServerError: The broker rejected the whole request; the remaining `parts` have no outcome. The attempts of
@@ -196,7 +196,7 @@ class QueueBatchesSender:
     async def _address(self, parts: Sequence[BatchPart], end: float) -> str | dict[str, RaptorMQError]:
         """Return the address of the parts' broker, or the error of each topic if it was not found.
 
-        All topics are on the same broker, so any known route has the address. A topic that does not exist does not
+        All topics are on the same broker, so any known route contains the address. A topic that does not exist does not
         delay the parts of other topics.
         """
         broker_name, known, clock = parts[0][1].broker_name, self._routes.cached, asyncio.get_running_loop().time

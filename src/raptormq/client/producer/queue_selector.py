@@ -27,7 +27,9 @@ second.
 
 LATENCIES_S = 0.55, 1.8, 3.0, 5.0, 15.0
 AVOIDED_S = 2.0, 5.0, 6.0, 10.0, 30.0
-"""How long a broker is avoided after a response that took at least the latency in the same place, as in Java."""
+"""Seconds for which a broker is avoided after a response that took at least the latency at the same index of
+`LATENCIES_S`, as in Java.
+"""
 
 
 def avoided_for(latency: float) -> float:

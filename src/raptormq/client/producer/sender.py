@@ -208,7 +208,7 @@ class MessageSender:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
             ClientClosed: called in another event loop than that of the client.
             NoRoute: no broker serves the topic.
-            TransportError: the message was not sent: no connection was made in time, or its peer does not read.
+            TransportError: the message was not sent: no connection was made in time, or the broker does not read.
         """
         require_loop(self._loop)
         check_destination(queue, outgoing.topic, key)
@@ -281,7 +281,7 @@ class MessageSender:
             self.batch_support.note_answer(outgoing.topic, target.broker_name, whole=whole)
 
     def note_refusal(self, outgoing: SendRequest, target: MessageQueue, code: int) -> None:
-        """Record a rejection of a batch: the broker does not support batches, or not this form."""
+        """Record the rejection of a batch: the broker supports no batches, or not batches of this form."""
         if code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and outgoing.code == RequestCode.SEND_BATCH_MESSAGE:
             self.batch_support.note_batches_refused(target.broker_name)
         if code != ResponseCode.MESSAGE_ILLEGAL or not outgoing.count:

@@ -178,7 +178,7 @@ class TransactionResult(NamedTuple):
     """Position of the half message. Its queue is the queue from which consumers read the message."""
     state: TransactionState
     broker_knows: bool
-    """False if the broker did not accept the result, or if there is none. The broker then sends a check, unless it
+    """False if the broker did not accept the result, or if `state` is UNKNOWN. The broker then sends a check, unless it
     already has the result.
     """
 

@@ -1,7 +1,7 @@
 """TLS settings of the clients of this process, from environment variables. (RocketMQ uses JVM options.)
 
 ========================== =============================================================================
-``RAPTORMQ_TLS``           ``true`` or ``false``; default: true if any other one except the password is set
+``RAPTORMQ_TLS``           ``true`` or ``false``; default: true if any other variable but the password is set
 ``RAPTORMQ_TLS_CA``        CA certificates that verify the servers' certificates
 ``RAPTORMQ_TLS_CERT``      file of the client's own certificate chain
 ``RAPTORMQ_TLS_KEY``       file of its key

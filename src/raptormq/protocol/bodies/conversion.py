@@ -20,7 +20,7 @@ class QueueConversionState:
     progress. ``stopped``, ``failed``: can be resumed. ``done``, ``refused``: finished.
     """
     remark: str = ""
-    """Why the conversion was refused or has failed."""
+    """Reason why the conversion was refused or has failed; empty otherwise."""
     done: int = 0
     """Messages copied or compared so far."""
     total: int = 0

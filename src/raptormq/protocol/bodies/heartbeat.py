@@ -19,7 +19,7 @@ CONSUME_PASSIVELY, CONSUME_POP = "CONSUME_PASSIVELY", "CONSUME_POP"
 
 @dataclass(slots=True)
 class Subscription:
-    """Subscription of a group to a topic. ``code_set`` has the hashes of ``tags``; both are empty for "all"."""
+    """Subscription of a group to a topic. ``code_set`` contains the hashes of ``tags``; both are empty for all tags."""
 
     topic: str
     expression: str = "*"

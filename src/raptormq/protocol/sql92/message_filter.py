@@ -32,7 +32,7 @@ class MessageFilter:
     def __init__(self, evaluate: Evaluate, terms: int) -> None:
         self._evaluate = evaluate
         self.max_scanned = _MAX_TERMS_PER_READ // terms
-        """Maximum messages that one read may apply the filter to."""
+        """Maximum number of messages to which one read applies the filter."""
         self.max_scanned_bytes = min(_MAX_BYTES_PER_READ, _MAX_TERM_BYTES_PER_READ // terms)
         """Maximum total bytes of the properties of these messages."""
 

@@ -123,7 +123,7 @@ def _ranged(text: str, low: int, high: int) -> int:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """NaN equals itself and is greater than everything, -0.0 is less than 0.0 (``Double.compareTo``)."""
+    """Compare as ``Double.compareTo``: NaN equals itself and is greater than all numbers, -0.0 is less than 0.0."""
     if left < right:
         return -1
     if left > right:

@@ -276,7 +276,7 @@ class SendBudget:
 
     def _watch(self) -> None:
         """Record progress of all connections. ``read_bytes`` costs a system call, so it is read only at the first
-        check, before a connection is closed, and for all connections above the whole budget.
+        check, before a connection is closed, and for all connections while the whole budget is exceeded.
         """
         now, is_over = self._clock(), self._owed + self._reserved > self._max_bytes
         for peer, unread in self._unread.items():

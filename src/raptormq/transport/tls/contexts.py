@@ -88,7 +88,9 @@ def make_test_certificate(now: datetime) -> bytes:
 
 
 def _signature(secret: int, signed: bytes) -> bytes:
-    """Return the ECDSA signature. The case that r or s is zero is not handled: it is less likely than a guessed key."""
+    """Return the ECDSA signature. The case that r or s is zero is ignored, because it is less likely than a guessed
+    key.
+    """
     digest = int.from_bytes(hashlib.sha256(signed).digest(), "big")
     once = secrets.randbelow(_N - 1) + 1
     r = _times(once, _G)[0] % _N
@@ -248,7 +250,7 @@ class FreshContext:
         """``make`` creates the context from the files ``paths``. Empty paths are ignored.
 
         Raises:
-            ConfigError: ``make`` has raised it.
+            ConfigError: raised by ``make``.
         """
         self._make = make
         self._paths = [path for path in paths if path]
