@@ -397,7 +397,7 @@ class ConsumerConfig:
     `raptormq.client.allocation`. All members of a group must use the same strategy with the same settings.
     """
     rebalance_listener: RebalanceListener | None = None
-    """Called with the queues that are assigned, revoked and lost."""
+    """Listener that is called when queues are assigned, revoked or lost."""
     message_trace: bool = False
     """Record the consumption of each message in the message trace (enableMsgTrace), for `mqadmin queryMsgTraceById`."""
     trace_topic: str = TRACE_TOPIC

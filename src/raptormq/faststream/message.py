@@ -68,7 +68,9 @@ class OrderedMessage(MessageExt, Noting):
 
 
 class OrderedBatch(list[MessageExt], Noting):
-    """Messages of one call of a consumer with an order. They are settled together only."""
+    """Messages of one call of a consumer with an order. They are settled together only. If several messages are
+    rejected, they are first consumed again one by one.
+    """
 
     def __init__(self, messages: Iterable[MessageExt]) -> None:
         super().__init__(messages)
