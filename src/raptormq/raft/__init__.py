@@ -34,7 +34,7 @@ How a shell drives a member::
 - With ``Options.sync_flush`` bytes count as stored when they are flushed: ``mark = raft.flush_mark()``, flush,
   ``raft.flushed(mark)``. Repeat while ``flush_mark().offset`` is larger than at the start of the last flush. Without
   ``sync_flush`` bytes count as stored when they are written (leader: ``propose``; follower: ``advance``).
-- ``Ready.commit`` is written to the disk from time to time (:attr:`Saved.commit`). No step waits for that write.
+- The shell writes ``Ready.commit`` to the disk from time to time (:attr:`Saved.commit`). No step waits for that write.
 - After :class:`InvariantViolated` the member must stop and send no further messages.
 
 Start: on an empty disk the shell first writes ``HardState(incarnation=<random 63 bits>)``. ``Options.peers`` names the
@@ -47,9 +47,9 @@ Power loss: if the machine may have lost records that the member had confirmed, 
 all voters grant theirs. Therefore a group whose majority lost power elects a leader only when all voters are back, and
 then the one with the most complete log.
 
-Older copies: the shell saves :attr:`Raft.promises` from time to time, so that members know what the others have on
-their disks. A disk that lacks something of that at a start was replaced by an older copy of itself
-(:mod:`~.promises`). The member is outdated then (:attr:`HardState.outdated`) and takes no part in its group.
+Older copies: members remember what the others have stored durably (:attr:`Raft.promises`), and the shell saves this
+from time to time. A disk that lacks part of it at a start was replaced by an older copy of itself (:mod:`~.promises`).
+Its member is outdated (:attr:`HardState.outdated`) and takes no part in its group.
 """
 
 from .effects import (

@@ -29,8 +29,8 @@ class HardState(NamedTuple):
             disk have different numbers.
         group: the random id of the group; 0 before the member belongs to one.
         recovering: the member may have lost records that it had confirmed, and has not caught up yet.
-        outdated: the disk is an older copy of itself: another member knows what it has promised and lacks. The member
-            takes no part in its group.
+        outdated: the disk is an older copy of itself: it lacks data, terms or votes that another member knows it had.
+            The member takes no part in its group.
     """
 
     term: int = 0
@@ -46,13 +46,13 @@ class Saved(NamedTuple):
     """The state on the disk at a start.
 
     Attributes:
-        hard_state: the last one written. On an empty disk only ``incarnation`` is set, to a new random number.
+        hard_state: the last hard state written. On an empty disk only ``incarnation`` is set, to a new random number.
         entries: the epoch table.
         start: first offset of the commit log.
         end: end of the commit log after recovery, at a record boundary.
         commit: the commit position that was saved last; it may be out of date.
         may_have_lost_data: the machine may have lost power while confirmed records were not flushed.
-        promises: what other members have promised, as it was saved last; it may be out of date.
+        promises: the promises of other members that were saved last; they may be out of date.
     """
 
     hard_state: HardState
@@ -74,7 +74,7 @@ class Truncate(NamedTuple):
 
 
 class AppendData(NamedTuple):
-    """Write the bytes ``[start, end)`` of the log: those of ``data`` after the first ``skip`` bytes."""
+    """Write the bytes ``[start, end)`` of the log. In ``data`` they follow the first ``skip`` bytes."""
 
     start: int
     end: int
@@ -174,7 +174,8 @@ class Status(NamedTuple):
         joining_disks: disks that ask to join the group, as member id -> incarnation. The id may be that of a member
             with another disk.
         elections: number of elections that this process has won.
-        conflict: why the last operation that would have lost or mixed data was refused; empty if none was lately.
+        conflict: why the member last refused an operation that would have lost or mixed data; empty if it refused none
+            recently.
     """
 
     id: str

@@ -19,7 +19,7 @@ class Candidacy:
         term: term of the election.
         configuration: the members whose votes are requested.
         pre: whether this is a pre-vote, which raises no member's term.
-        bootstrap: whether the group is being formed, which needs the votes of all members.
+        bootstrap: whether the group is being formed, which requires the votes of all members.
         granted: ids of the voters that granted their vote; the value is their ``recovering`` flag.
         refused: ids of the voters that refused.
     """
@@ -46,7 +46,7 @@ class Candidacy:
         return not self.bootstrap and sound >= self.configuration.quorum()
 
     def is_lost(self) -> bool:
-        """Return whether a majority has refused."""
+        """Return whether enough voters have refused: a majority, or a single one while the group is being formed."""
         return len(self.refused) >= (1 if self.bootstrap else self.configuration.quorum())
 
 
@@ -135,7 +135,7 @@ class Leadership:
 
     def follow(self, configuration: Configuration, own_id: str, end: Position, now_ms: int) -> None:
         """Add and remove :class:`Progress` objects to match ``configuration``. A member with a new incarnation gets a
-        new one.
+        new object.
         """
         kept: dict[str, Progress] = {}
         for member in configuration.members:
@@ -155,8 +155,8 @@ class Leadership:
         return positions[configuration.quorum() - 1] if positions else ZERO
 
     def has_quorum(self, configuration: Configuration, own_id: str, without: str = "") -> bool:
-        """Return whether the voters other than ``without`` that have responded since the last quorum check are a
-        majority.
+        """Return whether a majority of the voters has responded since the last quorum check. ``without`` does not count
+        as a voter.
         """
         voters = [voter for voter in configuration.voters() if voter != without]
         return sum(voter == own_id or self.progress[voter].active for voter in voters) > len(voters) // 2

@@ -44,16 +44,16 @@ class Message:
         return ""
 
     def fault(self) -> str:
-        """Return why no member can have sent this message, empty if one can have. Faulty messages are not to be given
-        to the library, because they would damage the epoch table.
+        """Return why no correct member can have sent this message; empty for a valid message. The shell must not pass
+        faulty messages to the library, because they would damage the epoch table.
         """
         return ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Hello(Message):
-    """Announces a disk; sent to all configured and known members while the sender has no live leader, or is not known
-    to have all that it has promised.
+    """Announces a disk to all configured and known members. A member sends it while it has no live leader, or while its
+    start check (:class:`~.promises.StartCheck`) is incomplete.
 
     The leader replaces the disk of a known id automatically. A new id needs :class:`~.proposals.AddMember`.
 
@@ -61,7 +61,7 @@ class Hello(Message):
         fresh: whether the disk belongs to no group.
         has_data: whether the log has bytes.
         start: what was on the disk when the process started.
-        lost_power: whether the member may have lost bytes, as it knew at the start.
+        lost_power: whether the member knew at its start that it may have lost bytes.
         asks: whether the member wants a response.
         outdated: whether the member knows that its disk is an older copy of itself.
     """
@@ -81,11 +81,11 @@ class Hello(Message):
 
 @dataclass(slots=True, kw_only=True)
 class HelloResponse(Message):
-    """The response to a :class:`Hello`: what the sender knows that the disk has promised.
+    """The response to a :class:`Hello`: the promise of the disk, as the responding member remembers it.
 
     Attributes:
         asked_boot: ``boot`` of the request.
-        promise: the newest promise known of the disk.
+        promise: the newest promise of the disk that the responding member knows.
     """
 
     asked_boot: int
@@ -102,7 +102,8 @@ class VoteRequest(Message):
     Attributes:
         last_term, end: last term and end of the candidate's log.
         pre: whether this is a pre-vote, which changes no state of the voter.
-        transfer: whether the leader requested the election. If so, voters do not refuse because the leader is alive.
+        transfer: whether the leader requested the election. Voters then handle the request although the leader is
+            alive.
         bootstrap: the members of the group that is being formed; None if the group exists.
     """
 
@@ -155,7 +156,7 @@ class Append(Message):
         sent: position up to which the leader has sent its log; ``0+0`` in a probe. A follower that has received less
             reports a loss.
         round: number of the last heartbeat round, for read-index.
-        promises: in a heartbeat, what the members have promised to the leader, and what it has stored itself.
+        promises: in a heartbeat, the promises of all members that the leader knows, and its own.
         data: the bytes of the range, opaque to the library. The leader's shell attaches them when it sends the message;
             the follower's shell gets them in the effect :class:`~.effects.AppendData`.
     """
@@ -266,7 +267,9 @@ class ReadIndexResponse(Message):
 
 
 def _fault_of(entries: tuple[Entry, ...], start: Position, start_term: int, end: Position, term: int) -> str:
-    """Return why ``entries`` cannot be those between two positions of the log of a leader in ``term``."""
+    """Return why ``entries`` cannot be the entries from ``start`` to ``end`` in the log of a leader in ``term``; empty
+    if they can be.
+    """
     if end.offset < start.offset or end.entries - start.entries != len(entries):
         return f"the range {start}..{end} does not have {len(entries)} entries"
     places = [Entry(start_term, start.offset), *entries, Entry(term, end.offset)]

@@ -1,12 +1,12 @@
-"""Finds a disk that was replaced by an older copy of itself, for example by a restored snapshot.
+"""Detects a disk that was replaced by an older copy of itself, for example by a restored snapshot.
 
-Such a disk has forgotten records that it has confirmed, and terms and votes, and does not know it. Members therefore
-remember what each disk has promised: the leader from the responses, the others from its heartbeats. A process that
-starts on a disk that was used before tells the others what it has found, and they respond with what they remember.
+Such a disk lacks records, terms and votes that its member has confirmed, and nothing on the disk shows this. Members
+therefore remember what each disk has promised. The leader learns promises from responses, the other members from the
+leader's heartbeats. A process that starts on a used disk tells the other members what it has found, and they respond
+with what they remember.
 
-A response is not possible from who is away. The copy is not found if all who know more than it has are away: those that
-have heard from the leader since the copy was made, or only the leader itself, within the heartbeat in which it failed.
-No member that is left can tell the copy from the disk then.
+A copy is not detected while all members that know of its missing data are unreachable. These are the members that have
+received a heartbeat since the copy was made, or only the leader if it failed before its next heartbeat.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .log import ZERO, Position
 
 
 class Promise(NamedTuple):
-    """What the disk of a member has at least. Promises of one disk are totally ordered.
+    """The least that the disk of a member must contain. Promises of one disk are totally ordered.
 
     Attributes:
-        boot: the number of the process.
-        term: a term that the member has seen. It has forgotten no vote up to it.
-        last_term, end: the log that the member had stored while it was in ``term``, as its end and last term. A member
-            truncates what it has confirmed to a leader only in a later term.
+        boot: the boot number of the process.
+        term: the disk records this term or a later one, so the member cannot vote twice in a term up to this one.
+        last_term, end: last term and end of the log that the member had stored in ``term``. A member truncates data
+            that it has confirmed to a leader only in a later term.
     """
 
     boot: int = 0
@@ -33,7 +33,7 @@ class Promise(NamedTuple):
     end: Position = ZERO
 
     def is_broken_by(self, start: Promise, *, lost_power: bool) -> bool:
-        """Return whether a disk that has promised this cannot be the one that a process has found at its start.
+        """Return whether a process has found less on its disk than this promise, so that the disk is an older copy.
 
         Args:
             start: what was on the disk when the process started.
@@ -45,9 +45,10 @@ class Promise(NamedTuple):
         return start.term < self.term or (not lost_power and start[1:] < self[1:])
 
     def renewed(self, start: Promise, *, lost_power: bool) -> Promise:
-        """Return what the disk has promised once a process has started that does not break this promise.
+        """Return the promise of the disk after a new process has started on it without breaking this promise.
 
-        The log that the process found is no promise: the leader may lack its end, and truncates it in the same term.
+        The promise does not include the log that the process has found. The leader may lack the end of that log and
+        truncate it in the same term.
         """
         own = Promise(start.boot, start.term)
         return own if lost_power else max(own, self._replace(boot=start.boot))
@@ -66,18 +67,19 @@ class MemberPromise(NamedTuple):
 
 @dataclass(slots=True)
 class StartCheck:
-    """Whether enough members have said that the disk of this process has what it has promised.
+    """Decides when enough members have confirmed that the disk of this process has all that it has promised.
 
-    A member votes when all other voters have responded, or enough for a majority within the first election timeout. It
-    follows a leader that has responded when enough have. The next process of a member that did not wait might find a
-    larger term on its disk, and nobody could tell any more what was lost before.
+    A member may vote when all other voters have responded or, after the first election timeout, when a majority has. It
+    may follow a leader that has responded when a majority has responded or the first election timeout is over. A member
+    that did not wait could store a larger term. The next process on its disk would then report that term, and no member
+    could detect the loss.
 
     Attributes:
         start: what was on the disk when the process started.
-        lost_power: whether the member may have lost bytes, as it knew at the start.
-        is_new: whether the disk was never used before. It has promised nothing then.
-        responded: the members that have responded.
-        is_done: whether the member may vote. It stays so.
+        lost_power: whether the member knew at its start that it may have lost bytes.
+        is_new: whether the disk was never used before. A new disk has promised nothing.
+        responded: ids of the members that have responded.
+        is_done: whether the member may vote. Once true, it stays true.
     """
 
     start: Promise
@@ -90,12 +92,12 @@ class StartCheck:
         self.is_done = self.is_new
 
     def needs(self, others: set[str]) -> bool:
-        """Return whether one of the other voters has not responded yet, which may know of something lost."""
+        """Return whether the response of another voter is missing. That voter may know of lost data."""
         return not self.is_new and not others <= self.responded
 
     def update(self, others: set[str], *, is_late: bool) -> None:
-        """Set :attr:`is_done`, if it is the case. ``others`` are the other voters; ``is_late`` says that the first
-        election timeout is over.
+        """Set :attr:`is_done` if enough members have responded. ``others`` are the ids of the other voters. ``is_late``
+        is true after the first election timeout of the process.
         """
         self.is_done = self.is_done or others <= self.responded or (is_late and self._have_enough(others))
 
@@ -104,7 +106,7 @@ class StartCheck:
         return self.is_done or (leader in self.responded and (is_late or self._have_enough(others)))
 
     def _have_enough(self, others: set[str]) -> bool:
-        """Return whether a majority has responded, with this member. Who is a voter may have changed since the last
-        entry in its log, so any member counts: all of them hear from the leader.
+        """Return whether the members that have responded form a majority with this member. Any member counts, because
+        all members receive heartbeats, and the voters may have changed since the last entry in this member's log.
         """
         return len(self.responded) >= (len(others) + 1) // 2

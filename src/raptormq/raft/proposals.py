@@ -11,7 +11,8 @@ class ProposalRefused(Exception):
     """Raised for a proposal that the member does not accept; the text contains the reason.
 
     Attributes:
-        leader: id of the leader, to which the proposal may be sent instead; empty if unknown or of no use.
+        leader: id of the leader, to which the proposal may be sent instead; empty if the leader is unknown or would
+            refuse it, too.
     """
 
     def __init__(self, reason: str, leader: str = "") -> None:

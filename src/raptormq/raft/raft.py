@@ -1,4 +1,4 @@
-"""The state machine of one member: its input are messages, time and proposals, its output is :class:`~.effects.Ready`.
+"""The state machine of one member. Its inputs are messages, time and proposals; its output is :class:`~.effects.Ready`.
 
 The package docstring shows how a shell drives it. :mod:`~.leadership` has the state of elections and leaders,
 :mod:`~.log` the arithmetic of positions.
@@ -61,11 +61,13 @@ from .proposals import (
 
 UNCUT = Position(sys.maxsize, sys.maxsize)
 MAX_TERM_STEP = 1 << 32
-"""How far a message may be ahead of the member's term: one false message must not use up the 2^63 terms."""
+"""Maximum lead of a message over the member's term. Without it one corrupt message could use up the 2^63 terms."""
 CONFLICT_ELECTIONS = 60
-"""Number of election timeouts for which a conflict is shown. Members repeat what is refused several times within it."""
+"""Number of election timeouts for which a conflict is shown. Members repeat a refused operation several times within
+this period.
+"""
 BOOT_STEP_BITS = 20
-"""Size of the random step between the numbers of two processes of a disk."""
+"""Number of bits of the random step between the boot numbers of two successive processes on a disk."""
 OUTDATED = (
     "the disk of this member is an older copy of itself and lacks what the member has confirmed to its group: its disk"
     " must be empty"
@@ -86,8 +88,8 @@ class Options:
         peers: id -> address of all members that form the group at its first start, including this member. Ignored once
             the group exists.
         heartbeat_ms: interval between heartbeats of the leader.
-        election_ms: election timeout. A member starts an election after a random time between this and twice this
-            without a leader.
+        election_ms: election timeout. Without a leader, a member starts an election after a random time of one to two
+            timeouts.
         sync_flush: whether bytes count as stored when they are flushed. Otherwise they count when they are written.
         max_append_bytes: maximum size of the bytes of one message, unless a single record is larger.
         max_inflight_bytes: maximum number of bytes that the leader sends to a member before the member confirms them.
@@ -284,8 +286,8 @@ class Raft:
             self._campaign(pre=True)
 
     def propose(self, proposal: Proposal) -> Position | None:
-        """Handle a proposal of the shell. Return the position of the log with which the proposal is committed, or None
-        if the proposal adds nothing to the log.
+        """Handle a proposal of the shell. Return the log position at which the proposal is committed, or None if the
+        proposal adds nothing to the log.
 
         Raises:
             ProposalRefused: the member does not accept the proposal now.
@@ -437,8 +439,8 @@ class Raft:
     # Terms and roles
 
     def _is_of_former_process(self, message: Message) -> bool:
-        """Return whether a message comes from a former process of its sender. Record a new process: what the former one
-        has confirmed counts no more.
+        """Return whether a message comes from a former process of its sender. When the message comes from a new
+        process, confirmations of the former process no longer count.
         """
         if self._leadership is None:
             return False
@@ -453,12 +455,12 @@ class Raft:
         return message.boot < progress.boot
 
     def _agree_on_term(self, message: Message) -> bool:
-        """Compare the term of a message with the member's term. Become a follower if it is newer, and return whether
-        the message is to be handled.
+        """Compare the term of a message with the member's term. Become a follower if the message has a newer term.
+        Return whether the message must be handled.
         """
         term = self._state.term
         if isinstance(message, VoteResponse) and message.pre and message.granted:
-            return True  # a granted pre-vote has the term of the voter, which may be any
+            return True  # a granted pre-vote has the term of its voter, which may differ
         if message.term > term:
             if isinstance(message, VoteRequest):
                 if not message.transfer and self._leader_is_alive():
@@ -547,7 +549,7 @@ class Raft:
 
     def _first_configuration(self) -> Configuration:
         """Return the members of the group that this disk can form with its peers; empty unless all peers have sent
-        Hello lately.
+        Hello recently.
 
         A majority of the peers is not enough: two wiped disks of three could form a new group, and the data of the
         third one would be lost.
@@ -608,7 +610,8 @@ class Raft:
     # Promises
 
     def _respond_to_hello(self, hello: Hello) -> None:
-        """Tell a member what it has promised. If it has that, its new process has promised as much."""
+        """Tell a member what its disk has promised. If the disk has all of that, renew the promise for the new process.
+        """
         self._keep_promises()
         found = self._promises.get(hello.sender)
         known = found.promise if found is not None and found.incarnation == hello.incarnation else NOTHING
@@ -620,7 +623,7 @@ class Raft:
                 " its disk must be empty"
             )
         elif not known.is_broken_by(hello.start, lost_power=hello.lost_power):
-            # Otherwise the message is late, or comes from a copy, which learns it from the response.
+            # Otherwise the message is late, or its sender runs on an older copy and learns this from the response.
             self._is_of_former_process(hello)
             renewed = known.renewed(hello.start, lost_power=hello.lost_power)
             self._keep_promise(MemberPromise(hello.sender, hello.incarnation, renewed))
@@ -635,7 +638,7 @@ class Raft:
             return
         member = self._log.configuration.get(response.sender)
         is_member = member is not None and member.incarnation == response.incarnation
-        # Another disk of the group's member has not seen what was promised to the group.
+        # Another disk of this member id has not seen what was promised to the group, so its response does not count.
         if is_member or self._is_fresh() or response.group == self._state.group:
             check.responded.add(response.sender)
             check.update(self._other_voters(), is_late=self._is_late())
@@ -648,8 +651,8 @@ class Raft:
         return self._now_ms >= self._options.election_ms
 
     def _may_handle(self, message: Message) -> bool:
-        """Return whether enough members have said that this disk has what it has promised. If the sender has not, ask
-        it.
+        """Return whether the start check permits the member to handle ``message``. Send Hello to a sender that has not
+        responded yet.
         """
         check = self._start_check
         if self._state.outdated or check.is_done:
@@ -660,7 +663,9 @@ class Raft:
         return may_follow and isinstance(message, Append | Install)
 
     def _note_vote(self, message: Message) -> None:
-        """Remember that a member is in a term, if its process is known to have what it has promised before."""
+        """Record the term of a vote message as a promise of its sender, if the start of the sender's process was
+        checked.
+        """
         if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
             found = self._promises.get(message.sender)
             if found is not None and found.promise.boot == message.boot:
@@ -686,7 +691,7 @@ class Raft:
         return MemberPromise(progress.id, progress.incarnation, promise if progress.match > ZERO else NOTHING)
 
     def _told_promises(self) -> tuple[MemberPromise, ...]:
-        """Return what a leader tells the others in its heartbeats."""
+        """Return the promises that the leader sends in its heartbeats, including its own."""
         self._keep_promises()
         state, stored = self._state, self._stored()
         own = Promise(state.boot, state.term, self._log.term_at(stored), stored)
@@ -775,7 +780,9 @@ class Raft:
     # The follower
 
     def _follow(self, message: Append | Install) -> bool:
-        """Accept the sender as the leader of the term. Return False if data on this disk prevents it."""
+        """Accept the sender as the leader of the term. Return False if this member leads the term itself, or if this
+        disk has data without a group.
+        """
         if self._leadership is not None:
             self._note_conflict(f"{message.sender} says that it leads term {message.term}, which {self.id} leads")
             return False
@@ -896,7 +903,7 @@ class Raft:
         self._respond()
 
     def _refuse_divergence(self, message: Append | Install, divergence: Position) -> None:
-        """Record that the leader's log lacks committed data, instead of truncating it here."""
+        """Record a conflict: the leader's log lacks committed data, which must not be truncated here."""
         self._note_conflict(
             f"{message.sender} leads term {message.term}, but its log lacks data committed up to {self._committed}: "
             f"it diverges from the log of {self.id} at {divergence}"
@@ -1055,7 +1062,9 @@ class Raft:
         self._advance_transfer(leadership)
 
     def _back_up(self, progress: Progress, response: AppendResponse) -> None:
-        """Choose the next probe for the point where a member's log diverges. It does not affect ``match``."""
+        """Choose the position of the next probe, which searches the point where a member's log diverges. ``match`` does
+        not change.
+        """
         if response.previous <= progress.match or (progress.probing and response.previous != progress.next):
             return
         term, end = self._log.end_of(response.hint_term)
