@@ -54,7 +54,7 @@ class NameServerSecurity:
             saver.retry_save()
 
     async def save(self) -> None:
-        """Write pending changes before the end. Errors are logged."""
+        """Write pending changes of the tables before the server stops. Errors are logged."""
         for saver in (self._tables.users_saver, self._tables.acls_saver):
             try:
                 await saver.saved()

@@ -40,7 +40,8 @@ class Registration:
 
     ``table`` contains all topics of the broker, or new and changed topics. ``enable_acting_master`` is None for brokers
     that do not support it. ``channel`` is the connection of the registration. When it closes, the broker is removed,
-    unless ``is_shared``: the address leads to whoever leads the group, and the next leader registers it again.
+    unless ``is_shared`` is true: a shared address leads to the current leader of the group, and the next leader
+    registers it again.
     """
 
     cluster: str
@@ -106,8 +107,8 @@ class RouteTable:
 
         With ``delete_missing`` the registration is complete, and other topics of the broker are removed.
 
-        A registration is ignored if another address with a larger state version has its id. As in RocketMQ, the
-        response is success.
+        A registration is ignored if its broker id belongs to another address with a larger state version. As in
+        RocketMQ, the response is success.
 
         Raises:
             RegistrationRefused: an unregistered broker sent a single topic. It must send all topics.
@@ -137,8 +138,8 @@ class RouteTable:
         return self._master_for(group, registration.broker_id)
 
     def displaced_by(self, registration: Registration) -> list[str]:
-        """Return the addresses of brokers that would lose their id or address to the registration, and that are
-        registered on another open connection.
+        """Return the addresses of brokers that would lose their id or address to the registration although another open
+        connection has registered them.
         """
         group = self.groups.get(registration.broker_name)
         owner = group.addresses.get(registration.broker_id) if group else None
