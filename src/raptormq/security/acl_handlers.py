@@ -21,7 +21,7 @@ class AclHandlers:
     def __init__(
         self, users: UserTable, acls: AclTable, saver: TableSaver, confirmed: Confirmed = not_replicated
     ) -> None:
-        """``confirmed`` waits until other copies have a change that is saved here."""
+        """``confirmed`` waits until a change that this server has saved is replicated."""
         self._confirmed = confirmed
         self._users = users
         self._acls = acls

@@ -3,7 +3,7 @@ one.
 
 The session in the signature detects replays within the time window. A session belongs to the connection of its first
 request, and its sequence numbers increase. The server discards a session when the window of all its requests has ended.
-It does not detect a replay to a restarted server, or to another server with the same users.
+A replay to a restarted server, or to another server with the same users, is not detected.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class AccessGate:
 
     @property
     def authorize(self) -> Callable[[Connection, RemotingCommand], None] | None:
-        """Authorizes the parts of a composite request (30320). None if authorization is disabled."""
+        """The function that authorizes one part of a composite request (30320). None if authorization is disabled."""
         return self._authorize_part if self._authorization else None
 
     def _authorize_part(self, connection: Connection, part: RemotingCommand) -> None:
@@ -106,7 +106,7 @@ class AccessGate:
 
     @property
     def user_authorizer(self) -> UserAuthorizer | None:
-        """Authorizes a user independently of a request. None if authorization is disabled."""
+        """The function that authorizes a user independently of a request. None if authorization is disabled."""
         return self._is_user_authorized if self._authorization else None
 
     def _is_user_authorized(self, username: str | None, source_ip: str, permissions: list[RequiredPermission]) -> bool:
@@ -117,8 +117,8 @@ class AccessGate:
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """Authorizes the user of a request for permissions that its handler determines. None if authorization is
-        disabled.
+        """The function that authorizes the user of a request for permissions that its handler determines. None if
+        authorization is disabled.
         """
         return self._is_authorized if self._authorization else None
 

@@ -20,7 +20,7 @@ _ACTIONS = {name.lower(): name for name in ACTIONS}
 
 
 class Pattern(IntEnum):
-    """Comparison of a name, from the most to the least specific."""
+    """How a resource is compared with a name, from the most to the least specific way."""
 
     LITERAL = 0
     PREFIXED = 1

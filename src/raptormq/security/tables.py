@@ -1,7 +1,7 @@
 """The tables of users and ACLs and their files, ``users.json`` and ``acls.json`` (mode 0600).
 
 Each file has a marker file, ``users.made`` and ``acls.made``. If the marker exists without its table, the start fails.
-Backups have the same version as the files. Otherwise the loss of a file could restore the initial passwords.
+Backups have the same version as the files. Without these rules the loss of a file could restore the initial passwords.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class SecurityTables:
         return self.users.to_dict() | self.acls.to_dict()
 
     def adopt(self, saved: dict[str, Any]) -> None:
-        """Replace both tables by those of another copy, in the form of :meth:`to_dict`. Users in files stay.
+        """Replace both tables by those of another copy, in the form of :meth:`to_dict`. Users defined by files
+        (``superUserPaths``) are unchanged.
 
         Raises:
-            BodyError: one of them does not have the expected shape; nothing is changed.
+            BodyError: a table does not have the expected shape; nothing is changed.
         """
         try:
             shaped = _shape(saved)

@@ -22,7 +22,7 @@ class UserHandlers:
     """Creates, changes, deletes and lists users. Only a super user may change super users."""
 
     def __init__(self, tables: SecurityTables, gate: AccessGate, confirmed: Confirmed = not_replicated) -> None:
-        """``confirmed`` waits until other copies have a change that is saved here."""
+        """``confirmed`` waits until a change that this server has saved is replicated."""
         self._confirmed = confirmed
         self._users = tables.users
         self._acls = tables.acls
