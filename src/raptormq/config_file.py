@@ -46,7 +46,7 @@ def parse_properties(text: str) -> dict[str, str]:
     line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
 
     Raises:
-        ConfigError: an escape is invalid, or is an unpaired surrogate; the text names the key but not the value.
+        ConfigError: an escape is invalid, or is an unpaired surrogate. The message contains the key but not the value.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -77,7 +77,7 @@ def _logical_lines(text: str) -> Iterable[str]:
 
 
 def _raw_and_logical_lines(text: str) -> Iterable[tuple[str, str]]:
-    """Yield the raw text of each pair and its joined line, which is empty for comments and blank lines."""
+    """Yield the raw text of each logical line and its joined form, which is empty for comments and blank lines."""
     held = joined = ""
     for raw in text.splitlines(keepends=True):
         held += raw
@@ -132,7 +132,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(pairs: Mapping[str, str]) -> str:
-    """Return ``key=value`` lines in the order of the keys; backslashes and line ends in values are escaped."""
+    """Return ``key=value`` lines, sorted by key. Backslashes and line ends in values are escaped, keys are not."""
     return "".join(_format_pair(key, pairs[key]) for key in sorted(pairs))
 
 
@@ -293,7 +293,7 @@ def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
     (:func:`unknown_key_warnings`).
 
     Raises:
-        ConfigError: a value is invalid; the text names the key, the value and the expected value.
+        ConfigError: a value is invalid. The message contains the key, the value and the expected value.
     """
     values: dict[str, Any] = {}
     for field, group in _fields(cls):
@@ -393,7 +393,7 @@ def parse_setting(key: str, text: str, parse: Parser) -> Any:
     """
     try:
         return parse(text)
-    except ConfigError as error:  # the parser does not reveal the value
+    except ConfigError as error:  # its message does not contain the value
         raise ConfigError(f"setting {key}: {error}") from None
     except ValueError as error:
         raise ConfigError(f"setting {key} = {text!r} is not usable: expected {error}") from None

@@ -55,9 +55,9 @@ class SendAttempt:
     broker: str | None
     """Name of the broker; None if no queue was chosen, because the topic has no route."""
     address: str | None
-    """Its address; None if it has none."""
+    """Address of the broker; None if no address of the broker is known."""
     seconds: float
-    """How long the attempt took."""
+    """Duration of the attempt in seconds."""
     error: str
     """Why it failed."""
     may_be_stored: bool
@@ -73,7 +73,7 @@ class RaptorMQError(Exception):
 
     retriable: ClassVar[bool] = False
     attempts: tuple[SendAttempt, ...] = ()
-    """The attempts of a failed send, in their order; empty for other errors, and if nothing was tried."""
+    """The attempts of a failed send in chronological order; empty for other errors, or if no attempt was made."""
 
     @property
     def may_be_stored(self) -> bool:
@@ -81,9 +81,9 @@ class RaptorMQError(Exception):
         return any(attempt.may_be_stored for attempt in self.attempts)
 
     def with_attempts(self, attempts: Sequence[SendAttempt]) -> Self:
-        """Return a copy whose text has the attempts, and whether the message may be sent again.
+        """Return a copy whose text lists the attempts and says whether a retry is safe.
 
-        Sends that waited for the same connection or batch have got the same error, but have made different attempts.
+        Sends that waited for the same connection or batch share one error object but made different attempts.
         """
         own = type(self).__new__(type(self), *self.args)
         own.__dict__.update(self.__dict__)
@@ -180,7 +180,7 @@ class NotLeader(StorageError):
 
 
 class SlaveNotAvailable(StorageError):
-    """A message is stored, and no slave has it: none is connected, or none is close enough."""
+    """A message is stored on the master only: no slave is connected, or all slaves lag too far behind."""
 
 
 class StoreLocked(StorageError):
@@ -202,7 +202,7 @@ class DiskFull(OutOfResources):
 
 
 class BatchEncrypted(StorageError):
-    """A batch has to be unpacked for its reader, but is encrypted."""
+    """A batch must be unpacked for its reader, but is encrypted."""
 
 
 class ConversionRefused(StorageError):

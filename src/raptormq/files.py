@@ -35,7 +35,7 @@ class SmallFile(Protocol):
         """Write ``parts``, in total ``size`` bytes, at ``offset``."""
 
     def truncate(self, size: int) -> None:
-        """Set the length to ``size`` bytes; a longer file gets a hole."""
+        """Set the length to ``size`` bytes. An extension is a hole, which reads as NUL bytes."""
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -62,8 +62,8 @@ class Files(Protocol):
         """Create a folder and its parents, if they do not exist."""
 
     def replace(self, source: str, target: str) -> None:
-        """Rename ``source`` to ``target`` atomically. An existing file ``target`` is replaced; a folder needs a new
-        name.
+        """Rename ``source`` to ``target`` atomically. An existing file ``target`` is replaced. If ``source`` is a
+        folder, ``target`` must not exist.
         """
 
     def sync_directory(self, path: str) -> None:
@@ -115,8 +115,8 @@ def make_durable_folder(files: Files, folder: str) -> None:
 
 @contextlib.contextmanager
 def begun_sync() -> Iterator[None]:
-    """Replace the error of a sync that has started by EIO: it may have lost pages, so callers must not repeat it as
-    after a lack of resources.
+    """Convert EMFILE, ENFILE and ENOMEM of a sync that has started to EIO. Such a sync may have lost pages, so callers
+    must not repeat it as after a lack of resources.
     """
     try:
         yield

@@ -17,9 +17,9 @@ the key member of the table, has values that the decoder rejects, or has a wrong
 on have this checksum: :func:`with_checksum`. Files written by RocketMQ (fastjson: numeric keys without quotes, a byte
 order mark) are read too.
 
-A table with a marker is one whose loss, or an older version of which, would grant access to unauthorized clients. The
-marker is a separate file, written once after the first save of the table. The backup of such a table is written after
-the table, with the same contents. A backup from before the marker existed is not used.
+A table has a marker if its loss, or an older version of it, would grant access to unauthorized clients. The marker is a
+separate file, written once after the first save of the table. The backup of such a table is written after the table,
+with the same contents. A backup from before the marker existed is not used.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _checksum(value: dict[str, Any]) -> int:
 class JsonFile:
     """The file at ``path``; its folder must exist when something is saved.
 
-    ``key`` is a required member of the object. ``without`` tells the operator, in errors, what a start without the
-    table means. ``marker`` is the path of the marker, None for a table that may be missing.
+    ``key`` is a required member of the object. ``without`` is the part of error messages that tells the operator what a
+    start without the table means. ``marker`` is the path of the marker, None for a table that may be missing.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class JsonFile:
         self._without = without
         self._marker = marker
         self._is_sound = True
-        """False if the file is damaged; it must not replace the backup then."""
+        """False if the file is damaged and therefore must not replace the backup."""
         self.is_newest = False
         """Whether :meth:`load` returned the last saved version; the backup may be one change behind."""
         self._has_marker = marker is not None and self._files.exists(marker)
@@ -192,8 +192,8 @@ class JsonFile:
 
 
 class VersionedFile:
-    """Keeps the newest version in ``file``. A save continues in its thread after its caller is cancelled, and the next
-    save may start meanwhile.
+    """Writes numbered versions of a table to ``file`` and ignores a version that is not newer than the file. This is
+    necessary because a save continues in its thread after its caller is cancelled, while the next save may start.
     """
 
     def __init__(self, file: JsonFile) -> None:
