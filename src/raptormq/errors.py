@@ -23,7 +23,7 @@ is repeated, possibly on another broker::
     |  |- ConversionRefused     the queues of a topic cannot be converted to the other type
     |  |- BatchEncrypted        an encrypted batch cannot be unpacked without its key
     |  |- NotLeader             the member is a follower and accepts no messages
-    |  |- SlaveNotAvailable     no slave of this master has, or will have, what was stored
+    |  |- SlaveNotAvailable     the message is on the master only: too few slaves are in sync
     |  `- StoreDamaged          a file is damaged, and a repair would lose records
     |- TransportError
     |  |- ConnectError          the connection cannot be opened            (retriable)

@@ -98,7 +98,7 @@ class Broker:
         self._filesystem = filesystem
         self._store_host = host
         self._member: OpenedMember | None = None
-        """State of a member of a replication group, otherwise None."""
+        """Saved state of this member of a Dledger group; None for other brokers."""
         self._assembly: Assembly | None = None
         self._server: Server | None = None
         self._health: HealthServer | None = None
@@ -106,7 +106,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """The listening port. With port 0 in the settings, it is known after the start."""
+        """The listening port. With port 0 in the settings, the port is known after the start."""
         return self._port
 
     @property

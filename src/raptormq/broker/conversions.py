@@ -20,7 +20,7 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 _PAUSE_S = 1.0
-"""Pause before a failed step is retried, for example after a full disk."""
+"""Pause in seconds before a failed step is retried, for example on a full disk."""
 
 
 class Conversions:
@@ -88,7 +88,8 @@ class Conversions:
             topic = None
             try:
                 await self.converter.save_ledger()
-                # After save_ledger(), during which the conversion may be stopped or the topic deleted.
+                # Chosen after save_ledger(), because the conversion may be stopped or the topic deleted during that
+                # call.
                 topic = self.converter.next_topic()
                 if topic is not None:
                     is_well = await self.converter.convert(topic, self)

@@ -54,6 +54,6 @@ async def run_cooperatively(steps: Steps[T]) -> T:
 
 async def written(write: Callable[[], bytes], count: int) -> bytes:
     """Return the result of ``write``, which encodes ``count`` items. Many items are encoded in a thread. Callers must
-    not change them during the call.
+    not change the items during the call.
     """
     return await asyncio.to_thread(write) if count >= _LARGE else write()

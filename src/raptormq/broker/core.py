@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from raptormq.broker.replication import TableRecords
 
 PROPAGATION_TIMEOUT_S = 2.0
-"""Maximum time that a change waits for the name servers. Clients time out after 3 s."""
+"""Maximum time in seconds that a change waits for the name servers. Clients time out after 3 s."""
 _HA_PORT_STEP = 1
 
 
@@ -69,7 +69,7 @@ class TableChangeBarrier:
         """Wait until a majority of the group has the change.
 
         Raises:
-            StorageError: the change is not replicated, or this is unknown.
+            StorageError: the change was not replicated, or its replication is unknown.
         """
         if self.records is not None:
             await self.records.confirmed()
@@ -90,7 +90,7 @@ class TableChangeBarrier:
 
 
 def own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | None:
-    """Return what the broker signs its own requests with, or None."""
+    """Return the credentials with which the broker signs its own requests, or None without credentials."""
     path = config.security.own_credentials_path
     return MountedUser(Path(path)).credentials if path else config.security.own_credentials
 

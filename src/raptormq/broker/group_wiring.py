@@ -39,11 +39,11 @@ _OWNER_ONLY = 0o700
 
 
 class OpenedMember(NamedTuple):
-    """What a member knows when its store is open."""
+    """The state of a member after its store was opened."""
 
     files: MemberFiles
     progress: Progress
-    """The progress that was saved before."""
+    """The replication progress that an earlier process saved."""
     was_clean: bool
     """Whether the store was shut down cleanly."""
 

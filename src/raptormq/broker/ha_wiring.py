@@ -48,7 +48,7 @@ class HaParts:
 
     @property
     def history(self) -> HistoryGuard | None:
-        """What decides whether a master may serve; None for a slave."""
+        """The guard that decides whether this master may serve; None for a slave."""
         return self.role.history if isinstance(self.role, HaMaster) else None
 
     @property
@@ -57,7 +57,7 @@ class HaParts:
         return self.role.refusal if isinstance(self.role, HaMaster) else ""
 
     async def start(self, work: LeaderWork) -> None:
-        """Serve slaves, or follow the master. A slave does ``work`` once it is promoted.
+        """Serve slaves, or follow the master. A promotion of the slave starts the services in ``work``.
 
         Raises:
             ConfigError: the port for slaves is in use.
@@ -129,7 +129,7 @@ def _ha_master(core: Core, acknowledgements: SlaveAcknowledgements | None) -> Ha
 def create_slave(
     core: Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
 ) -> HaParts:
-    """Return the broker as a slave. Requests that only a master handles are refused."""
+    """Return the parts of a slave, and add a guard that refuses requests which only a master handles."""
     config, tables = core.config, core.tables
     limits = ConnectionLimits(credentials=own_credentials(config))
     client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))

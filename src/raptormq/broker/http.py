@@ -100,8 +100,8 @@ class Pages:
         return 200, self._parts[0].scrubber.report(state).to_json()
 
     async def restart_allowed(self) -> tuple[int, bytes]:
-        """/replication/restart-allowed: 200 if a majority of caught-up members remains without this one. To be checked
-        before a restart. Unknown state counts as a refusal.
+        """/replication/restart-allowed: return 200 if a majority of caught-up members remains without this one,
+        otherwise 503. The operator checks this before a restart. Unknown state counts as a refusal.
         """
         status = self._status
         if self._parts is None:
@@ -113,8 +113,8 @@ class Pages:
         return _status(verdict), dumps({"allowed": verdict.holds, "reason": verdict.reason})
 
     async def caught_up(self) -> tuple[int, bytes]:
-        """/replication/caught-up: 200 once this member has every message that was confirmed when it rejoined. To be
-        checked after its restart and before that of the next member.
+        """/replication/caught-up: return 200 once this member has every message that was confirmed when it rejoined.
+        The operator checks this after a restart, before it restarts the next member.
         """
         status = self._status
         if self._parts is None:

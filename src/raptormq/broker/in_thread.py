@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread and return its result. A cancelled caller also waits for the end of ``work``, because it
-    then closes the files that ``work`` uses.
+    """Run ``work`` in a thread and return its result. A cancelled caller also waits for the end of ``work``, because
+    the caller then closes the files that ``work`` uses.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

@@ -1,6 +1,6 @@
-"""What depends on the role of a broker: leader or follower of a Dledger group, master or slave, or a broker alone.
+"""Requests and services that depend on the role of a broker: leader, follower, master, slave, or a broker alone.
 
-A broker without copies needs this too, so this module imports nothing of the replication.
+A broker without replication needs this module, too. It therefore imports nothing of the replication.
 """
 
 from __future__ import annotations

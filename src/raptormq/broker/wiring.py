@@ -131,7 +131,7 @@ class Assembly:
             await service.stop()
 
     def leader_work(self) -> LeaderWork:
-        """Return the work that the broker does only while it leads its group."""
+        """Return the callbacks that start and stop the services which only a leader runs."""
 
         async def start() -> None:
             await self.deliveries.derive()
@@ -146,7 +146,7 @@ class Assembly:
         return LeaderWork(start, self.stop_services, register)
 
     async def check_history(self) -> None:
-        """Check whether this master may serve, with the other brokers of this name."""
+        """Compare this master with the other brokers of its name, to decide whether it may serve."""
         if self.ha is not None and (guard := self.ha.history) is not None:
             await guard.check()
 
@@ -159,7 +159,7 @@ class Assembly:
 
     @property
     def refusal(self) -> str:
-        """Reason why this broker, a master, does not serve clients; empty while it does."""
+        """Reason why this master does not serve clients; empty while it serves, and for other brokers."""
         return "" if self.ha is None else self.ha.refusal
 
     async def start_ha(self) -> None:

@@ -56,7 +56,7 @@ class ConsumerGroup(Generic[C]):
     members: dict[str, Member[C]] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     filters: dict[str, Subscription] = field(default_factory=dict)
-    """Last subscription with an expression of another language than tags, by topic."""
+    """Last subscription with an expression of another type than TAG, by topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,9 @@ class HeartbeatSender(Generic[C]):
     """Members that the heartbeat created or renewed."""
 
     def enter(self, members: dict[str, Member[C]]) -> bool:
-        """Create or renew the client in ``members`` of a group. Return whether it is new on its connection."""
+        """Create or renew the client in ``members`` of a group. Return whether the client is new or has another
+        connection than before.
+        """
         known = members.get(self.client_id)
         is_new = known is None or known.connection is not self.connection
         if known is None or is_new:
@@ -156,8 +158,8 @@ class ClientRegistry(Generic[C]):
         return consumers.subscriptions.get(topic) if consumers is not None else None
 
     def filter_before(self, group: str, topic: str) -> Subscription | None:
-        """Return the last subscription of ``group`` to ``topic`` with an expression of another language than tags, or
-        None. A later heartbeat may have replaced it.
+        """Return the last subscription of ``group`` to ``topic`` with an expression of another type than TAG, or None.
+        A later heartbeat may have replaced this subscription.
         """
         consumers = self.consumers.get(group)
         return consumers.filters.get(topic) if consumers is not None else None
@@ -269,7 +271,5 @@ class RepeatedHeartbeats(Generic[C]):
         self._last.pop(connection, None)
 
     def clear(self) -> None:
-        """Remove all heartbeats. The next ones are decoded, because they create topics and groups that may have been
-        deleted.
-        """
+        """Remove all cached heartbeats, so that the next ones are decoded and recreate deleted topics and groups."""
         self._last.clear()

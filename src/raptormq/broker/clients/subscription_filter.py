@@ -88,7 +88,7 @@ class SubscriptionFilters:
         return SubscriptionFilter(None, wanted)
 
     def _refuse_lost_filter(self, group: str, topic: str) -> None:
-        """Refuse with 28 if an empty expression has followed a filter, which RocketMQ then considers outdated."""
+        """Refuse with 28 if an earlier heartbeat had an expression, which RocketMQ then considers outdated."""
         before = self._registry.filter_before(group, topic)
         if before is not None:
             compiled(before.expression_type, before.expression, ResponseCode.FILTER_DATA_NOT_EXIST)
@@ -105,7 +105,7 @@ def compiled(expression_type: str | None, expression: str | None, code: int) -> 
     """Return a compiled SQL92 expression.
 
     Raises:
-        Refused: ``code``, the expression is invalid, or has another type.
+        Refused: the expression is invalid or has another type. The response code is ``code``.
     """
     if expression_type != SQL92:
         raise Refused(code, f"unsupported expression type {expression_type}")

@@ -211,7 +211,7 @@ class StagingSettings:
 
     enabled: bool = setting(False, "stagedMessagesEnable", parse=parse_bool)
     expiry_ms: int = setting(86_400_000, "stagedMessageExpiry", parse=_PERIOD_MS)
-    """Age beyond which no commit may name staged messages, in ms."""
+    """Age in ms after which staged messages can no longer be committed."""
     commit_hours: int = setting(168, "commitRecordReservedTime", parse=integer(1, 8_760))
     """How long the last commit of a query is remembered, in hours."""
 
@@ -226,9 +226,9 @@ class TimerSettings:
     """Granularity of delivery times, in ms. A message is delivered at most this late, and never early."""
     recall: bool = setting(False, "recallMessageEnable", parse=parse_bool, live=True)
     recall_names_topic: bool = setting(True, "appendTopicForTimerDeleteKey", parse=parse_bool, live=True)
-    """Whether a stored recall names its message by topic and unique key, as up to RocketMQ 5.3, or by the unique key
-    alone, the default of RocketMQ 5.5. Both are read; only the choice matters to a RocketMQ broker that opens the
-    store later.
+    """Whether a stored recall identifies its message by topic and unique key, as in RocketMQ up to 5.3. Otherwise the
+    unique key alone identifies it, the default of RocketMQ 5.5. This broker reads both forms. The setting matters only
+    to a RocketMQ broker that opens the store later.
     """
 
 
@@ -275,7 +275,7 @@ class StorageSettings:
     scrub_rate: int = setting(4 << 20, "scrubBytesPerSecond", parse=size_or_none(1 << 20), live=True)
     """Maximum rate at which closed segments are checked for damage, in bytes per second. 0 disables the checks."""
     scrub_hours: int = setting(168, "scrubIntervalHours", parse=integer(0, 8_760), live=True)
-    """Minimum time from the beginning of a check of the whole log to that of the next one, in hours."""
+    """Minimum time between the beginnings of two checks of the whole log, in hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +304,9 @@ class BrokerConfig:
     path: Path | None = field(default=None, compare=False)
     """File to which dynamic changes are written."""
     tls: ServerTls | None = None
-    """TLS of the listening port. None accepts plain connections only. As in RocketMQ, clients cannot query it."""
+    """TLS of the listening port. None accepts plain connections only. As in RocketMQ, clients cannot query this
+    setting.
+    """
     outgoing_tls: ClientTls | None = None
     """TLS of connections to name servers. None uses plain connections."""
 
@@ -336,13 +338,15 @@ class BrokerConfig:
 
     @property
     def needs_ha_port(self) -> bool:
-        """Whether this master is of no use without its port for slaves; else it is only there in case one comes."""
+        """Whether the start of this master fails if its HA port is in use: ``haListenPort`` is set, or it is a
+        SYNC_MASTER.
+        """
         return not self.ha.is_slave and (self.ha.role == SYNC_MASTER or "haListenPort" in self.given)
 
     @property
     def serves_slaves(self) -> bool:
-        """Whether slaves may connect: to a broker that is said to be a master, and not everywhere from where clients
-        have to sign or to encrypt.
+        """Whether slaves may connect to this master. ``brokerRole`` or ``haListenPort`` must be set. With access
+        control or enforced TLS, ``haSlaveAddresses`` must be set, too.
         """
         is_master = bool({"brokerRole", "haListenPort"} & self.given.keys()) and not self.ha.is_slave
         is_guarded = self.security.is_on or (self.tls is not None and self.tls.enforcing)
@@ -353,7 +357,7 @@ def _check_ha(config: BrokerConfig) -> None:
     """Check the settings of master and slave against other settings.
 
     Raises:
-        ConfigError: they contradict each other.
+        ConfigError: settings contradict each other.
     """
     ha, security = config.ha, config.security
     ha.check(in_group=config.replication.enabled, name_servers=config.identity.name_servers)

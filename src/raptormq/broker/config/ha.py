@@ -65,7 +65,9 @@ class HaSettings:
     """Share of the machine's memory in percent that is assumed to hold the newest messages. See ``slaveReadEnable``."""
 
     may_start_behind: bool = setting(False, "haMasterMayStartBehind", parse=parse_bool)
-    """Whether a master serves although another broker of its name has messages that it lacks. They are given up."""
+    """Whether a master serves although another broker of its name has messages that this master lacks. These messages
+    are given up.
+    """
 
     @property
     def is_slave(self) -> bool:

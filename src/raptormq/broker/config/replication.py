@@ -35,10 +35,13 @@ class ReplicationSettings:
     preferred_leader: str = setting("", "preferredLeaderId")
     """Member that becomes leader as soon as it has caught up. Empty: no preference."""
     leader_address: str = setting("", "dLegerLeaderAddress")
-    """Address (``host:port``) that leads to ``leader_port`` of the leader, such as that of a Kubernetes Service. The
-    leader registers it while it does. Empty: the leader registers its own address."""
+    """Address (``host:port``) that routes to ``leader_port`` of the leader, such as the address of a Kubernetes
+    Service. The leader registers this address while it reaches the leader. Empty: the leader registers its own address.
+    """
     leader_port: int = setting(0, "dLegerLeaderPort", parse=_PORT)
-    """Port on which only the leader listens; connections end when it leads no longer. Needed for ``leader_address``."""
+    """Port on which only the leader listens. Its connections are closed when the member stops leading. Required with
+    ``leader_address``.
+    """
     heartbeat_ms: int = setting(200, "dLegerHeartbeatInterval", parse=_INTERVAL_MS)
     """Interval at which the leader sends heartbeats, in ms."""
     election_ms: int = setting(1_000, "dLegerElectionTimeout", parse=_INTERVAL_MS)

@@ -18,7 +18,7 @@ _DESCRIPTORS_PER_LOG_FILE = 3
 
 _SLOTS_PER_ENTRY = 50
 """Maximum number of index slots per index entry. The slots of unwritten index files are in memory. The maximum limits
-them to 200 bytes per entry.
+this memory to 200 bytes per entry.
 """
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 _GRAIN_MS = 1_000
-"""Messages that are first seen within this time are due together. This limits the number of marks of a level."""
+"""Messages that are first seen within this time (ms) are due together. This limits the number of marks of a level."""
 
 
 class ClockRollback:

@@ -8,7 +8,7 @@ If the saved progress is ahead of the log (an older log was restored, or the dis
 and the whole log is scanned. The lost part of the log contained no relevant copies, because a copy follows its origin.
 
 A member of a group that leads for the first time has saved no progress. It scans the log behind the first record that
-the leaders before may have copied without having recorded it.
+an earlier leader may have copied without saving this progress.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class CheckpointedDelivery(DeliveryService, Protocol):
         """Read the file again. Blocking.
 
         Raises:
-            StoreDamaged: it cannot be read.
+            StoreDamaged: the file cannot be read.
         """
 
     async def prepare(self) -> None:
-        """Prepare a snapshot: do the part that takes long."""
+        """Do the slow part of a snapshot in advance."""
 
     def snapshot(self) -> None:
         """Take a snapshot of the progress."""
@@ -164,7 +164,7 @@ class DeliveryCheckpointer:
 
     async def _first_log_offsets(self, topic: str, group: str = "") -> list[int]:
         """Return the log offset of the first message of each queue of ``topic``, or of the first one that ``group`` has
-        not consumed. Copies are behind these offsets.
+        not consumed. Copies follow these offsets in the log.
         """
         places: list[int] = []
         for queue_id in self._store.queue_ids(topic):
@@ -194,7 +194,7 @@ class DeliveryCheckpointer:
         if self._task is None:
             return
         self._stopping.set()
-        await asyncio.wait([self._task])  # for a save in progress, too: both write the same files
+        await asyncio.wait([self._task])  # wait for a save in progress, which writes the same files
         self._task = None
         if not self._has_ceased:
             await self._save_logged(always_position=True)

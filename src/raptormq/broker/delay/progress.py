@@ -46,7 +46,7 @@ class DelayProgress:
         self.offsets = dict(self._saved)
 
     def replace(self, offsets: dict[int, int], log_offset: int | None) -> None:
-        """Take the progress of a master, and write it; durable on return. Blocks on the disk.
+        """Replace the progress by that of a master and write it; durable on return. Blocks on the disk.
 
         Raises:
             OSError: the old contents of the file are still there.
@@ -63,7 +63,7 @@ class DelayProgress:
         return self.offsets == self._saved
 
     def shown(self) -> dict[str, Any]:
-        """Return the progress in the format of the file, for slaves; ``logOffset`` is that of the file."""
+        """Return the progress in the format of the file, for slaves. ``logOffset`` is the one last saved."""
         table = {"dataVersion": self._version.to_dict(), "offsetTable": dict(self.offsets)}
         return table if self.log_offset is None else table | {"logOffset": self.log_offset}
 

@@ -173,7 +173,7 @@ class TimerDelivery:
         return place in self._delivered or self._before.is_delivered(offset, timer.due_ms)
 
     async def _read_code(self, offset: int) -> TimerCode | None:
-        """Return the due time from the record of a message. Apache RocketMQ wrote its queue item."""
+        """Return the due time from the record of a message whose queue item Apache RocketMQ wrote."""
         found = await self._store.load_messages(TIMER_TOPIC, 0, offset, ReadOptions(1, 1))
         if found.status is GetStatus.FOUND and found.next_offset == offset + 1:
             for message in decode_messages(found.buffers[0], "timer"):

@@ -45,7 +45,8 @@ class LogCopies:
         """Return records of the log from another copy that begin at ``begin`` and end at or before ``limit``.
 
         Raises:
-            StorageError: no other broker of this name has sent them. The message has the reason for each broker.
+            StorageError: no other broker of this name has sent such records. The message contains the reason for each
+                broker.
         """
         known = await self._record_behind(limit)
         failures = []

@@ -9,7 +9,7 @@ reset, and the new messages could never be merged. Apache RocketMQ has no protec
 Before a master registers, it therefore requests the other brokers of its name from a name server, and the ends of their
 logs from these brokers. While one of them has a longer log, or is a serving master, this master neither registers nor
 serves clients, and repeats the check. A master with an empty store also waits for slaves that do not respond, because
-every slave may have more than it.
+each of them may have messages.
 
 This check does not find a slave that is down or not registered when the master starts. Therefore the master repeats the
 check while it serves. If a broker of its name has a longer log, the master unregisters and refuses the requests of
@@ -126,8 +126,8 @@ class HistoryGuard:
         return f"the log of {name} ends at {end}, beyond that of this master, which ends at {own}"
 
     async def _is_given_up(self) -> bool:
-        """Return whether the last checked broker lacks what this one has accepted since its promotion, so that its log
-        is the discarded one of the old master.
+        """Return whether the log of the last checked broker is the discarded log of the old master: it lacks the first
+        record that this broker has accepted since its promotion.
         """
         if not self._promotion.offset:
             return False

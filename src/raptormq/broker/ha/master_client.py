@@ -133,10 +133,10 @@ class MasterClient:
             raise BodyError(f"the master's response lacks the bounds of its log: {error}") from error
 
     async def read_range(self, begin: int, limit: int) -> bytes:
-        """Return records of the log of this broker from ``begin`` on that end at or before ``limit``.
+        """Return records of the master's log that begin at ``begin`` and end at or before ``limit``.
 
         Raises:
-            RaptorMQError: it has not sent them, does not support the request, or its copy is damaged, too.
+            RaptorMQError: the master did not respond, does not support the request, or its log is damaged there, too.
         """
         header = ReadLogRangeRequestHeader(begin, limit)
         return (await self._request(RequestCode.READ_LOG_RANGE, header)).body

@@ -57,8 +57,8 @@ class PromotionRecord:
         await self._save(is_slave=False, offset=offset)
 
     async def _save(self, *, is_slave: bool, offset: int) -> None:
-        """Write the record. Errors are only logged, because without the record the master waits for a decision of its
-        owner.
+        """Write the record. Errors are only logged, because without the record the master waits for a decision of the
+        operator.
         """
         self.is_slave, self.offset = is_slave, offset
         try:

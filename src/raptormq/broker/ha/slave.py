@@ -106,7 +106,7 @@ class HaSlave:
         self._read_ms = self._written_ms = 0
 
     async def start(self, work: LeaderWork) -> None:
-        """Begin to follow the master. ``work`` has the services of a master for a promotion."""
+        """Begin to follow the master. ``work`` contains the services that a promotion starts."""
         self._work = work
         self._replica.follow(self._not_master())
         await self._promotion.follows()

@@ -61,10 +61,10 @@ class RequestModes:
         await self._saver.saved()
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take the modes that another broker has, in the format of the file, and save them soon.
+        """Replace all modes by those of another broker, in the format of the file, and save them in the background.
 
         Raises:
-            BodyError: they are not in this format.
+            BodyError: ``value`` does not have this format.
         """
         modes = _decode(value)
         if modes != self._modes:

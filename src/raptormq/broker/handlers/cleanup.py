@@ -27,7 +27,9 @@ class CleanupHandlers:
         address: str,
         group_status: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """Create the handlers. A member of a replication group passes ``group_status``, which returns fields of 907."""
+        """Create the handlers. A broker with replication passes ``group_status``, which returns fields of the response
+        to 907.
+        """
         self._group_status = group_status
         self._store = store
         self._barrier = barrier

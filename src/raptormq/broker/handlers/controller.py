@@ -2,9 +2,9 @@
 (``ControllerRequestProcessor``).
 
 A Dledger group has no controller; its leader responds instead. ``mqadmin -a`` takes the address of any member: 1005
-names the leader, and mqadmin sends the other requests there. The id of a member is the number in its ``dLegerSelfId``
-plus one, which is its broker id while it follows. The epochs of the master and of the members in sync are the Raft
-term. A broker without a group refuses the requests with 3.
+returns the address of the leader, to which mqadmin sends the other requests. The id of a member is the number in its
+``dLegerSelfId`` plus one, which is its broker id while it follows. The epochs of the master and of the members in sync
+are the Raft term. A broker that is not a member of a group refuses the requests with 3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from raptormq.broker.replication import Replication
 
 _ASK_S = 0.5
-"""Time limit for the address of another member. mqadmin waits 3 s, and a transfer of leadership takes up to 2 s."""
+"""Time limit in seconds for a request of another member's address. mqadmin waits 3 s, and a transfer of leadership
+takes up to 2 s.
+"""
 _VOTERS = ("leader", "follower")
 
 
@@ -44,7 +46,7 @@ class ControllerHandlers:
     def __init__(
         self, config: BrokerConfig, store: MessageStore, address: str, replication: Replication | None
     ) -> None:
-        """``address`` is that of the broker for clients; ``replication`` is None without a group."""
+        """``address`` is the broker's address for clients. ``replication`` is None without a group."""
         self._config = config
         self._store = store
         self._address = address
@@ -61,7 +63,7 @@ class ControllerHandlers:
         router.add(RequestCode.CLEAN_BROKER_DATA, CleanBrokerDataRequestHeader, self.clean)
 
     async def metadata(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """1005: return the leader of the group. Every member answers; without a leader it answers 14."""
+        """1005: return the leader of the group. Every member responds, with 14 if no leader is known."""
         replication = self._group()
         state, settings = replication.describe(), self._config.replication
         if not state.leader:
@@ -132,7 +134,7 @@ class ControllerHandlers:
         return response_to(command, body="".join(f"{key}={value}\n" for key, value in pairs.items()).encode())
 
     def update_settings(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
-        """1009: refuse to change the settings of the group, which are those of its brokers (604)."""
+        """1009: refuse with 604, because the settings of the group are in the ``broker.conf`` of its members."""
         self._group()
         raise Refused(
             ResponseCode.ILLEGAL_OPERATION,
@@ -165,7 +167,7 @@ class ControllerHandlers:
         return self._replication
 
     def _leader(self, broker_name: str) -> Replication:
-        """Return the group if this member leads it and it is that of ``broker_name``."""
+        """Return the group if this member leads it and ``broker_name`` is the name of its brokers."""
         replication = self._group()
         if broker_name != self._config.identity.broker_name:
             raise Refused(

@@ -1,8 +1,8 @@
 """Offsets of groups (14, 15) and bounds of queues (29, 30, 31, 32) (``ConsumerManageProcessor``,
 ``AdminBrokerProcessor``).
 
-If a request contains a topic id (:mod:`raptormq.protocol.topic_ids`) that does not match, for example of a deleted
-topic of the same name, it is refused.
+A request is refused if it contains a topic id (:mod:`raptormq.protocol.topic_ids`) that does not match, for example the
+id of a deleted topic of the same name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class OffsetHandlers:
         policies: Policies,
         confirm_leadership: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """``confirm_leadership`` is that of :class:`~raptormq.broker.replication.Replication`; None without a group."""
+        """``confirm_leadership`` is the method of :class:`~raptormq.broker.replication.Replication`; None without a
+        group.
+        """
         self._confirm_leadership = confirm_leadership
         self._store = store
         self._resets = resets
@@ -71,8 +73,8 @@ class OffsetHandlers:
     ) -> RemotingCommand:
         """14: return the committed offset of a group.
 
-        Without a committed offset the response is 0 if the queue still has its first message and that may be in memory,
-        as in RocketMQ. Otherwise the response code is 22, and the consumer chooses its start.
+        Without a committed offset the response is 0 if the queue still has its first message and this message may be in
+        memory, as in RocketMQ. Otherwise the response code is 22, and the consumer chooses its start.
         """
         topic, queue_id = header.topic, header.queue_id
         topic_id = require_same_topic(self._topics, topic, header.topic_id)

@@ -36,7 +36,7 @@ def page_of(
     Args:
         table: all entries by name.
         version: current version of the table.
-        settings: paging and its maximum size.
+        settings: whether responses are paged, and the maximum size of a page.
         first: position of the page's first name.
         limit: maximum number of entries.
         seen: version of the table in the previous page, as JSON.

@@ -142,7 +142,7 @@ def _ordinary(command: RemotingCommand, code: int) -> RemotingCommand:
     """Return the send request that stores a reply as an ordinary message.
 
     The transaction flag is removed, because no producer would ever commit the stored message. The forwarded reply keeps
-    it.
+    the flag.
     """
     properties, flags = ("properties", "sysFlag") if code == RequestCode.SEND_MESSAGE else ("i", "f")
     fields = command.ext_fields

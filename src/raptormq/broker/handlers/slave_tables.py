@@ -65,7 +65,8 @@ class SlaveTableHandlers:
             timers: delivers timer messages.
             addresses: the address for clients and that of the HA port; the latter is None unless the broker is a
                 master.
-            serves_log: whether 31015 is handled. The log of a member of a Dledger group has passwords of users in it.
+            serves_log: whether 31015 is handled. A member of a Dledger group does not handle it, because its log
+                contains the passwords of users.
         """
         self._serves_log = serves_log
         self._store = store
@@ -130,7 +131,8 @@ class SlaveTableHandlers:
     async def read_range(
         self, _: Connection, command: RemotingCommand, header: ReadLogRangeRequestHeader
     ) -> RemotingCommand:
-        """Handle 31015: return validated records of closed segments. Errors of the store are the response."""
+        """Handle 31015: return validated records of closed segments. An error of the store becomes an error response.
+        """
         segments = self._store.closed_segments()
         data = await run_to_completion(partial(segments.read_valid, header.begin, header.limit, RANGE_BYTES))
         return response_to(command, body=data)

@@ -1,9 +1,9 @@
 """STAGE_BATCH (31031) stores a list of messages without delivering it. COMMIT_STAGED (31032) publishes the lists of a
 batch. Apache RocketMQ does not have these requests. They are refused with 3 unless ``stagedMessagesEnable`` is true.
 
-A list is validated like a send (320). The response has its offset in the staging queue, which identifies the list in a
-commit. A retry after a lost response stores the list again under another offset. Lists that no commit names are never
-delivered; retention deletes them.
+A list is validated like a send (320). The response contains the offset of the list in the staging queue, by which a
+commit identifies the list. A retry after a lost response stores the list again under another offset. Lists that no
+commit names are never delivered; retention deletes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from raptormq.transport.router import Refused, Router
 
 _QUERY = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PATIENCE_S = 2.0
-"""Maximum time that a commit waits for the publication of its batch. Clients time out after 3 s."""
+"""Maximum time in seconds that a commit waits for the publication of its batch. Clients time out after 3 s."""
 
 
 class StagingHandlers:

@@ -54,7 +54,7 @@ class Rates:
         return 0.0
 
     def text(self, name: str) -> str:
-        """Return the three averages in the format that tools parse."""
+        """Return the rates of a counter over 10 s, 1 min and 10 min in the format that tools parse."""
         return " ".join(f"{self.per_second(name, seconds):.2f}" for seconds in _WINDOWS_S)
 
     def uptime_text(self) -> str:

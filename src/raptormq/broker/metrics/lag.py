@@ -31,8 +31,8 @@ from raptormq.storage.store import MessageStore
 
 NO_TIMESTAMP = -1
 _IN_MEMORY_RATIO = 0.4
-"""Fraction of the physical memory. This part of the log, before its end, is assumed to be in memory
-(``accessMessageInMemoryMaxRatio``).
+"""Fraction of the physical memory that is assumed to hold the newest part of the log (the default of
+``accessMessageInMemoryMaxRatio``).
 """
 _IN_MEMORY_BYTES = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _IN_MEMORY_RATIO)
 

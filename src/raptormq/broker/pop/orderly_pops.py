@@ -58,7 +58,9 @@ class OrderlyPops:
         return {offset: count for offset, count in before.items() if count}
 
     def acknowledge(self, key: QueueKey, offset: int, pop_time: int) -> int | None:
-        """Acknowledge a message. Return the group's next offset, or None unless this was the last pop of the queue."""
+        """Acknowledge a message. Return the group's next offset, or None if ``pop_time`` is not that of the last pop of
+        the queue.
+        """
         pop = self._pops.get(key)
         if pop is None or pop.pop_time != pop_time:
             return None

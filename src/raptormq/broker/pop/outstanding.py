@@ -147,7 +147,7 @@ class Outstanding:
             self._forget(entry)
 
     def clear(self) -> None:
-        """Forget everything: another member of the group tracks it from now on."""
+        """Discard all state: another member of the group tracks the checkpoints from now on."""
         self._open.clear()
         self._by_time.clear()
         self._needed.clear()

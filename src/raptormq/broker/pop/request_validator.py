@@ -18,8 +18,9 @@ from raptormq.transport.router import Refused
 
 MAX_INVISIBLE_MS = 24 * 3600 * 1000
 _LATE_MS = 500
-"""A pop that arrives this time after the timeout of its client is refused, because the client would not receive the
-messages, in ms."""
+"""A pop that arrives more than this time in ms after the timeout of its client is refused, because the client would not
+receive the messages.
+"""
 
 
 class PopRequestValidator:

@@ -45,8 +45,8 @@ _READ_COUNT, _READ_BYTES = 1_000, 1 << 20
 _MAX_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 512
 """Reserves space for the pop handle, which a pop of the retry topic adds as a property."""
 _UNREADABLE = (RecordError, BatchEncrypted)
-"""Permanent errors. Pops return no messages of encrypted batches. A checkpoint can refer to one only if its topic was
-deleted and created again without an entry in the deletion ledger, which Apache RocketMQ does not have.
+"""Permanent errors. Pops return no messages of encrypted batches. A checkpoint can refer to such a message only if its
+topic was deleted and created again without an entry in the deletion ledger, which Apache RocketMQ does not have.
 """
 _CONTINUE = frozenset({GetStatus.FOUND, GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING})
 

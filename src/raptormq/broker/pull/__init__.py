@@ -1,7 +1,7 @@
-"""The pull service: long polling, coalesced responses, offset resets, advice from which broker to read.
+"""The pull service: long polling, coalesced responses, offset resets, and advice on the next broker to read from.
 
-The package depends on the store, the tables of topics and groups and connections, not on permissions, subscriptions or
-routing.
+The package depends on the store, connections, and the tables of topics and groups. It does not depend on permissions,
+subscriptions or routing.
 """
 
 from __future__ import annotations

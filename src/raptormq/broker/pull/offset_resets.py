@@ -21,7 +21,8 @@ from raptormq.storage.queue import ConsumerOffsets
 from raptormq.transport.connection import Connection
 
 PULLED_AGAIN_MS = MAX_WAIT_MS + 30_000
-"""Time within which a client that is not a member pulls again: the maximum hold, plus time to process messages."""
+"""Time in ms within which a client that is not a member pulls again: the maximum hold, plus time to process messages.
+"""
 _QueueKey = tuple[str, str, int]
 
 
@@ -41,7 +42,7 @@ class OffsetResets:
         self._statistics = statistics
         self._steady_clock = steady_clock
         self._offsets: dict[_QueueKey, tuple[int, int]] = {}
-        """Offset and time of each reset."""
+        """Offset and time (monotonic ms) of each reset."""
 
     def __len__(self) -> int:
         return len(self._offsets)

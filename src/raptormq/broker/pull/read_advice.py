@@ -1,8 +1,8 @@
 """Which broker a consumer should pull from next (``suggestWhichBrokerId`` in ``PullMessageProcessor``).
 
-With ``slaveReadEnable`` a master directs a consumer to a slave if it reads messages that are no longer in memory. The
-slave directs the consumer back to the master when it has caught up. If the master is down, clients choose the slave
-themselves.
+With ``slaveReadEnable`` a master directs a consumer to a slave if the consumer reads messages that are no longer in
+memory. The slave directs the consumer back to the master when the consumer has caught up. If the master is down,
+clients choose the slave themselves.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ IDLE_PULLS = 128
 EXPIRED_AT_A_TIME = 128
 """Maximum number of expired pulls that are answered in one iteration of the event loop."""
 CATCH_UP_S = 1.0
-"""Maximum time that a member of a group waits for what the group has confirmed."""
+"""Maximum time in seconds that a member of a group waits until it has everything that the group has confirmed."""
 _COALESCED_BYTES = 128 * 1024
 """Responses of at least this size are sent immediately."""
 _UNTAGGED = frozenset({0})

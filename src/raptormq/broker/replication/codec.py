@@ -69,7 +69,7 @@ _MAX_INTEGER = 1 << 63
 
 
 def encode_head(message: Message) -> bytes:
-    """Return the body up to the bytes of the log."""
+    """Return the body of a message without the bytes of the log."""
     kind = type(message)
     values = {name: _plain(getattr(message, name)) for name in _FIELDS[kind]}
     head = orjson.dumps([kind.__name__, values])

@@ -31,9 +31,9 @@ from raptormq.transport.tls import ClientTls
 logger = get_logger(__name__)
 
 FORWARD_S = 60.0
-"""How long requests are forwarded to the next leader. Clients refresh their routes in this time."""
+"""Time in seconds for which requests are forwarded to the next leader. Clients refresh their routes in this time."""
 HOLD_S = 2.0
-"""Maximum time for which requests are held until the next leader accepts messages."""
+"""Maximum time in seconds for which requests are held until the next leader accepts messages."""
 MAX_HELD_BYTES = 32 << 20
 """Maximum total size of the requests that are held or not yet answered by the next leader. Further ones are refused."""
 _POLL_S = 0.005
@@ -204,7 +204,7 @@ class Forwarding:
         answer(connection, request, response)
 
     async def stop(self) -> None:
-        """Stop. Held requests are refused."""
+        """Stop. Held requests are refused unless this member accepts messages."""
         tasks = [*self._sending, *filter(None, [self._search])]
         for task in tasks:
             task.cancel()

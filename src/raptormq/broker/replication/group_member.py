@@ -69,7 +69,7 @@ logger = get_logger(__name__)
 T = TypeVar("T")
 
 RESTART_S = 1.0
-"""How long a member waits after a disk error before it restarts."""
+"""Time in seconds that a member waits after a disk error before it restarts."""
 _SAVE_PROGRESS_MS = 2_000
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -160,7 +160,9 @@ class GroupMember:
         self._duplicate_ids = DuplicateIdDetector(options.election_ms)
         self._known_leader = ""
         self.conflict = ""
-        """Reason why the last operation that would have lost or mixed data was refused; empty without a recent one."""
+        """Reason why the member last refused an operation that would have lost or mixed data; empty if it refused none
+        recently.
+        """
         self.halted = ""
         """Reason why the member has stopped permanently; empty while it runs."""
 
@@ -235,7 +237,7 @@ class GroupMember:
             self._run()
 
     def process_ended(self, member: str) -> None:
-        """Handle that the process of another member has ended."""
+        """Handle the end of another member's process."""
         self._step(lambda raft: raft.process_ended(member))
 
     def tick(self) -> None:
@@ -256,7 +258,8 @@ class GroupMember:
         self._save_progress(now)
 
     def propose(self, proposal: Proposal) -> Position | None:
-        """Propose anything but an append of data. Returns the position of the entry, if the proposal has one.
+        """Pass a proposal other than :class:`~raptormq.raft.DataAppended` to the library. Return the position of its
+        entry, or None if it adds no entry.
 
         Raises:
             ProposalRefused: the proposal is not possible in the current state.

@@ -42,17 +42,17 @@ from raptormq.transport.tls import ClientTls
 logger = get_logger(__name__)
 
 ASK_S = 0.3
-"""Interval of checks of the address while it should lead to another member than it does."""
+"""Interval in seconds of checks while the address does not lead to the expected member."""
 CONFIRM_S = 3.0
-"""Interval of checks while it leads to the leader."""
+"""Interval in seconds of checks while the address leads to this leader."""
 PATIENCE_S = 5.0
-"""Time for which a new leader waits for the Service by which clients reached its predecessor."""
+"""Time in seconds for which a new leader waits until the Service, which led to its predecessor, leads to itself."""
 MISSES = 3
 """Number of consecutive failed checks after which the leader registers its own address again."""
 _WARN_MISSES = 30
 """Number of failed checks after which a leader logs a warning if the address has never led to it."""
 ANSWER_S = 1.0
-"""Timeout of one check."""
+"""Timeout of one check in seconds."""
 _AGAIN_S = 1.0
 
 
@@ -60,10 +60,10 @@ class Ports(Protocol):
     """The server of the broker."""
 
     async def open_port(self, port: int) -> None:
-        """Listen on one more port. Raises ConfigError if it is in use."""
+        """Listen on one more port. Raises ConfigError if the port is in use."""
 
     async def close_port(self, port: int) -> int:
-        """Stop listening on it and close its connections. Return their number."""
+        """Stop listening on ``port`` and close its connections. Return the number of closed connections."""
 
     def connections_on(self, port: int) -> list[Connection]:
         """Return the connections that were accepted on a port."""
@@ -89,20 +89,21 @@ class Leading(Protocol):
 
 
 class Reach:
-    """Whether the leader is registered under its shared address, from the results of requests to that
-    address. No I/O."""
+    """Decides whether the leader is registered under its shared address, from the results of requests to this address.
+    Does no I/O.
+    """
 
     def __init__(self) -> None:
         self.holds = False
         self.is_confirmed = False
-        """Whether a check has reached this member since it leads."""
+        """Whether a check has reached this member since it began to lead."""
         self.misses = 0
         """Number of consecutive checks that did not reach this member."""
         self._patient_until = 0.0
 
     def begin(self, patient_until: float) -> None:
-        """Reset after a change of the role. Until the given time the address is assumed to lead to this member; 0 for
-        no assumption.
+        """Reset after a change of the role. Until ``patient_until`` (event loop time in s) the address is assumed to
+        lead to this member; 0 for no assumption.
         """
         self.holds, self.is_confirmed, self.misses = patient_until > 0, False, 0
         self._patient_until = patient_until
@@ -162,7 +163,9 @@ class LeaderPort:
         self._task = asyncio.get_running_loop().create_task(self._run(ports))
 
     def role_changed(self) -> None:
-        """Handle the beginning or the end of the leadership: register under the member's own address."""
+        """Handle the beginning or the end of the leadership. A new leader keeps the leader's address registered if its
+        predecessor had registered it.
+        """
         goes_on = self._member.leads and self._registrar.master_address == self._address
         self._reach.begin(asyncio.get_running_loop().time() + PATIENCE_S if goes_on else 0.0)
         self._is_told = False
@@ -245,7 +248,7 @@ class LeaderPort:
         return None
 
     async def _has_moved(self) -> bool:
-        """Whether the address leads to another member that leads."""
+        """Return whether the address leads to another member, which is the leader."""
         found = await self._ask()
         return found is not None and found.role == "leader" and found.member != self._member.id
 

@@ -11,12 +11,12 @@ connection (DESCRIBE_REPLICATION).
 
 When the connection to a member ends, new connections are tried until one is open. If one is refused, no process listens
 on the port of the member, so its process has ended, and the owner of the links is notified. Any other end of a
-connection has no meaning for the process.
+connection does not show that the process has ended.
 
 A member whose copy of a closed segment is damaged requests the bytes from the others with READ_LOG_RANGE (31015). The
-header fields are ``group``, ``begin`` and ``limit``, which are log offsets. The body of the response has the records
-from ``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. Both
-the sender and the receiver validate the records.
+header fields are ``group`` and the log offsets ``begin`` and ``limit``. The body of the response has the records from
+``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. Both the
+sender and the receiver validate the records.
 
 The host name of a member is resolved for every new connection. If the address of a member has changed or its machine
 is down, the kernel closes the connection for lack of acknowledgements (TCP_USER_TIMEOUT). The next connection uses the
@@ -277,7 +277,7 @@ class _Link:
         self._waiting.clear()
 
     def ended(self, connection: Connection) -> None:
-        """Connect again if `connection` was that of this link."""
+        """Connect again if ``connection`` was the connection of this link."""
         if connection is self._last:
             self._last, self._was_connected = None, True
             self._connection()

@@ -13,7 +13,7 @@ vote could vote twice in a term::
 
 ``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` distinguishes a crash
 of the process, which loses no written bytes, from a crash of the machine, which loses no flushed bytes; ``syncFlush``
-says whether the process flushed what it confirmed. ``reset`` is present while the store must still be emptied. It is
+says whether the process confirmed only flushed bytes. ``reset`` is present while the store must still be emptied. It is
 the position (offset, entries) at which the new log begins.
 
 ``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
@@ -24,7 +24,7 @@ member confirms more records after its start::
 
 ``tablesOffset`` is the queue offset up to which the tables on this disk contain the table records
 (:mod:`~raptormq.broker.replication.table_records`). ``historyEnd`` is ``end`` of the last history received
-(:mod:`~raptormq.broker.replication.log_history`). ``promises`` is what other members have promised
+(:mod:`~raptormq.broker.replication.log_history`). ``promises`` contains the promises of other members
 (:attr:`raptormq.raft.Saved.promises`).
 """
 
@@ -110,8 +110,8 @@ class MemberFiles:
         return self._progress.load(_progress) or Progress()
 
     def may_have_lost_data(self, state: MemberState) -> bool:
-        """Return whether the machine was restarted since a process that does not flush what it confirms saved
-        ``state``. Unknown counts as restarted.
+        """Return whether confirmed data may be lost: a process that confirms unflushed data saved ``state``, and the
+        machine was restarted since then. An unknown boot id counts as a restart.
         """
         return not state.sync_flush and (state.machine_boot != self._boot or not self._boot)
 
@@ -120,7 +120,8 @@ class MemberFiles:
     ) -> None:
         """Save the state; it is durable on return. With ``reset`` the next start empties the store first.
 
-        ``sync_flush`` says whether this process flushes what it confirms, and has flushed what it found.
+        ``sync_flush`` says whether this process confirms only flushed data, and has flushed the data that it found at
+        its start.
 
         Raises:
             OSError: the state was not saved; the file is unchanged.

@@ -55,7 +55,9 @@ class ReadBarrier:
         return True
 
     def repeat(self) -> None:
-        """Repeat the request, because it or its response may be lost; without waits, send the next request."""
+        """Repeat the current request, because it or its response may be lost. If no wait depends on it any more, send
+        the next request.
+        """
         self.dispatched()
         self._asked = _pending(self._asked)
         if not self._asked:

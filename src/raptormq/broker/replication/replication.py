@@ -54,7 +54,7 @@ logger = get_logger(__name__)
 _TICKS_PER_HEARTBEAT = 4
 _HAND_OVER_S = 1.0
 _TRANSFER_S = 2.0
-"""Maximum time to wait for a transfer of leadership. Clients wait 3 s for a response."""
+"""Maximum time in seconds to wait for a transfer of leadership. Clients wait 3 s for a response."""
 _ASK_LEADER_S = 2.0
 _ALMOST_ALL_BYTES = 1 << 20
 """Maximum lag of the preferred leader at which leadership is transferred to it."""
@@ -63,7 +63,7 @@ _MOVES_APART_ELECTIONS = 10
 _LEAST_UNACKNOWLEDGED_MS = 2_000
 _CONFIRM_LEADERSHIP_S = 1.0
 _RETRY_S = 1.0
-"""Pause before the services of the leader are started again after a failure."""
+"""Pause in seconds before the services of the leader are started again after a failure."""
 _LIMITS = ServerLimits(max_connections=128, max_unfinished_bytes=64 << 20)
 """Limits of the group's port: members need two connections each. More would use up the file descriptors."""
 
@@ -611,7 +611,8 @@ def _monotonic_ms() -> int:
 
 @contextmanager
 def _refused_as_illegal() -> Iterator[None]:
-    """Refuse the request whose proposal the group refuses. The handlers of requests do not know the Raft library."""
+    """Convert a refused proposal to a refused request (604), because request handlers do not import the Raft library.
+    """
     try:
         yield
     except ProposalRefused as refusal:

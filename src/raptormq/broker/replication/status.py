@@ -19,11 +19,13 @@ CLOSE_BYTES = 16 << 20
 the leader sends before they are confirmed."""
 _SAMPLE_MS = 50
 _MAX_SAMPLES = 20_000
-"""Samples of at least a quarter of an hour. A lag above the age of the oldest sample is shown as this age."""
+"""Maximum number of samples. The newer half is always kept and covers at least 8 minutes. A lag above the age of the
+oldest sample is shown as this age.
+"""
 
 
 class LagTimes:
-    """Replication lag as a time. The leader samples the end of its log with the time."""
+    """Converts a replication lag in bytes to a time. The leader records when its log reached which end."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
@@ -50,7 +52,9 @@ class LagTimes:
 
 
 def may_restart(status: Status | None, member: str) -> Verdict:
-    """Return whether a majority of caught-up voters remains while ``member`` restarts. ``status`` is the leader's."""
+    """Return whether a majority of caught-up voters remains while ``member`` restarts. ``status`` is that of the
+    leader.
+    """
     if status is None or status.role is not Role.LEADER:
         return Verdict(False, "this member does not lead the group")
     if status.transferring_to:

@@ -54,7 +54,8 @@ REPLICATED_TABLES = ("topics.json", "subscriptionGroup.json", "delayOffset.json"
 from it."""
 OFFSETS_S = 1.0
 SNAPSHOT_S = 1_800.0
-"""Interval of snapshots. It is shorter than an hour, after which retention may delete the previous snapshot."""
+"""Interval of snapshots in seconds. It is shorter than an hour, after which retention may delete the previous snapshot.
+"""
 _LAG_S = 15.0
 _PER_RECORD = 1_000
 """Maximum number of table entries in one record: about 300 KB of topics."""
@@ -116,7 +117,7 @@ class TableRecords:
     # --- the leader ---
 
     def lead(self) -> None:
-        """Append a snapshot, and every change from now on."""
+        """Begin to lead: append a snapshot now, and every later change."""
         self._leads = self._topics.defers_deletions = True
         self._unwritten_topics.clear()
         # Their earlier records, if there were any, may be truncated.
@@ -127,7 +128,7 @@ class TableRecords:
         self._write_topics()
 
     def follow(self) -> None:
-        """Apply the records of another leader from now on."""
+        """Begin to follow: apply the records of another leader from now on."""
         self._leads = self._topics.defers_deletions = False
         self._deletions.clear()  # the records of the group delete the topics, or its next snapshot has them
         self._dispatched_deletion.set()
@@ -271,7 +272,7 @@ class TableRecords:
 
     def _is_being_deleted(self, key: str) -> bool:
         """Return whether a row of offsets (``topic@group``) belongs to a topic that is being deleted. No member may
-        keep it after the deletion.
+        keep the row after the deletion.
         """
         return key.partition("@")[0] in self._topics.deleting
 
@@ -283,7 +284,9 @@ class TableRecords:
         self._dispatch_soon()
 
     def _track_ends(self, change: dict[str, Any], offset: int) -> None:
-        """Remember the queue offset at which the ends of queues in the newest snapshot begin. ``all`` completes it."""
+        """Remember the queue offset at which the ends of queues in the newest snapshot begin. ``all`` completes the
+        snapshot.
+        """
         if "ends" in change and self._new_ends_offset is None:
             self._new_ends_offset = offset
         if "all" in change:

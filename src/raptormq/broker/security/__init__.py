@@ -1,5 +1,5 @@
-"""Access control of the broker: ``required_permissions`` determines the permissions that a request requires by its
-fields, ``authorized_records`` those that depend on the requested message.
+"""Access control of the broker: ``required_permissions`` determines the required permissions from the fields of a
+request, ``authorized_records`` from the requested record.
 
 :mod:`raptormq.security` implements users, ACLs and signatures.
 """

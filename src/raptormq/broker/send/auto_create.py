@@ -10,7 +10,9 @@ from raptormq.protocol.topic_names import is_derived_topic, topic_name_error
 from raptormq.transport.router import Refused
 
 MAX_TOPICS = 200_000
-"""No topic is auto-created beyond this number of topics: random topic names must not fill disk and memory."""
+"""No topic is auto-created beyond this number of topics, so that random topic names cannot fill disk and memory. The
+limit does not apply to retry and dead-letter topics.
+"""
 
 
 class TopicCreator:
@@ -21,7 +23,8 @@ class TopicCreator:
         self._policies = policies
 
     def create(self, topic: str, template: str, queues: str) -> TopicConfig:
-        """Create ``topic`` as a copy of ``template`` with at most ``queues`` (decimal text) queues, and return it.
+        """Create ``topic`` as a copy of ``template`` with at most ``queues`` (decimal text) queues, and return it. A
+        retry or dead-letter topic is created with one queue and without a template.
 
         Raises:
             Refused: 29 for an invalid name, 17 if the topic may not be created.

@@ -1,8 +1,8 @@
-"""Answers to sends that wait until the store confirms what was appended (Apache RocketMQ ``GroupCommitService``), and
-until slaves have it (``GroupTransferService``).
+"""Delays the responses to sends until the store has confirmed the records (Apache RocketMQ ``GroupCommitService``) and,
+on a SYNC_MASTER, until slaves have acknowledged them (``GroupTransferService``).
 
-A group of sends whose records are confirmed at once is answered at once. Any other group waits with one callback and
-one timer; no message has a future of its own. With slaves to wait for there are two steps, each with its own time-out::
+A group of sends whose records are already confirmed is answered at once. Any other group waits with one callback and
+one timer, not with one future per message. On a SYNC_MASTER the wait has two steps, each with its own timeout::
 
     appended --confirmed--> on this disk --copied--> on the slaves, too
         `-- syncFlushTimeout      `-- slaveTimeout, or no slave is there
@@ -26,25 +26,25 @@ from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
 
 MAX_PENDING_GROUPS = 20_000
-"""Groups that wait at a time; beyond it sends are refused as "busy", for a disk that has stopped responding."""
+"""Maximum number of waiting groups. Further sends are refused as busy. A disk that has stopped responding causes this.
+"""
 
 
 class Slaves(Protocol):
-    """What the slaves of a SYNC_MASTER have of the log."""
+    """The progress of the slaves of a SYNC_MASTER."""
 
     @property
     def copied_offset(self) -> int:
-        """Enough of them have everything below it."""
+        """Log offset below which enough slaves have the whole log."""
 
     def on_copied(self, end_offset: int, callback: OffsetCallback) -> None:
-        """Call ``callback`` with None when enough of them have everything below ``end_offset``, or with
-        SlaveNotAvailable.
+        """Call ``callback`` with None when enough slaves have the log up to ``end_offset``, or with SlaveNotAvailable.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveWait:
-    """The slaves to wait for, and how long at most."""
+    """The slaves to wait for, and the timeout in seconds."""
 
     slaves: Slaves
     timeout_s: float
@@ -78,7 +78,9 @@ class PendingAnswers:
         self._answers = answers
         self._waits_always = is_replicated
         self.count = 0
-        """Groups that wait. One that was answered too late counts until its wait ends."""
+        """Number of waiting groups. A group that was answered because of a timeout counts until its records are
+        confirmed and copied.
+        """
 
     @property
     def is_full(self) -> bool:
@@ -86,13 +88,15 @@ class PendingAnswers:
         return self.count >= MAX_PENDING_GROUPS
 
     def is_done(self, end_offset: int) -> bool:
-        """Whether everything below ``end_offset`` is confirmed, and copied where that is waited for."""
+        """Return whether the log below ``end_offset`` is confirmed and, on a SYNC_MASTER, copied to enough slaves."""
         return end_offset <= self.store.confirmed_offset and (
             self.slaves is None or end_offset <= self.slaves.slaves.copied_offset
         )
 
     def answer(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
-        """Answer a stored group when it is confirmed; a request with WAIT=false is answered at once."""
+        """Answer a stored group when it is confirmed. Outside a Dledger group, requests with WAIT=false are answered at
+        once.
+        """
         if self.is_done(result.end_offset):
             connection.send_raw(self._answers.encode_group(admitted, result, 0))
         else:
@@ -113,11 +117,11 @@ class PendingAnswers:
             _Wait(self, result.end_offset, done).begin()
 
     async def wait(self, end_offset: int) -> int:
-        """Return the response code once everything below ``end_offset`` is confirmed and copied: 0, or that of the
-        step that takes longer than its time-out or will never be done (see the module).
+        """Wait until the log below ``end_offset`` is confirmed and copied. Return 0, or the code of the step that has
+        failed or has reached its timeout (see the module docstring).
 
         Raises:
-            NotLeader: this member of the group no longer leads: it may be there, and it may be lost.
+            NotLeader: this member no longer leads its group. The records may be stored or lost.
         """
         answered: asyncio.Future[tuple[ResponseCode, str]] = asyncio.get_running_loop().create_future()
 
@@ -158,7 +162,7 @@ class _Wait:
         self._done(*too_late)
 
     def _confirmed(self, error: StorageError | None) -> None:
-        """The store has confirmed it or, with ``error``, never will."""
+        """Handle the confirmation of the store, or the ``error`` that has made it impossible."""
         slaves = self._pending.slaves
         if slaves is None or error is not None or self._timer is None:
             self._end(error)
@@ -175,7 +179,7 @@ class _Wait:
         self._timer = None
         if error is None:
             self._done(ResponseCode.SUCCESS, "")
-        elif isinstance(error, NotLeader):  # it may be lost: the producer sends it again
+        elif isinstance(error, NotLeader):  # the records may be lost: the producer sends them again
             self._done(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         elif isinstance(error, SlaveNotAvailable):
             self._done(ResponseCode.SLAVE_NOT_AVAILABLE, str(error))

@@ -8,7 +8,8 @@ All sends from one socket read share one append and one response write::
 
 The response waits until the store has confirmed the group, under SYNC_FLUSH until the group is on disk. On a
 SYNC_MASTER, it also waits until slaves have acknowledged the group. After a timeout the code is 10 (stored, but not on
-disk), or 11 or 12 (not acknowledged by a slave). Sends with WAIT=false are answered immediately.
+disk), or 11 or 12 (not acknowledged by a slave). Outside a Dledger group, sends with WAIT=false are answered
+immediately.
 
 If the last change of a topic is not saved in ``topics.json`` yet, responses to sends for it also wait for the save.
 After a crash, consumers could not read the message if the topic or its queue were missing in the file.

@@ -9,7 +9,9 @@ class ChangeBarrier(Protocol):
     """Waits until changes are durable and visible to clients."""
 
     def delete_queues(self, topic: str) -> None:
-        """Delete the queues of a topic that is not in the topic table, in a group when a majority has the change."""
+        """Delete the queues of a topic that is not in the topic table. A member of a group deletes them when a majority
+        has the change.
+        """
 
     async def passed(self) -> None:
         """Wait until all previous changes are saved, confirmed by a group and registered with the reachable name
@@ -20,8 +22,8 @@ class ChangeBarrier(Protocol):
         """
 
     async def registered(self) -> None:
-        """Wait until the reachable name servers know the settings and topics of this broker. Unlike `passed` it needs
-        no majority of a group, because a follower has settings of its own.
+        """Wait until the reachable name servers know the settings and topics of this broker. Unlike :meth:`passed`,
+        this method needs no majority of a group, because each member has its own settings.
 
         Raises:
             StorageError: a table could not be saved.

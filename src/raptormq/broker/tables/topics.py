@@ -108,7 +108,7 @@ class TopicTable:
         self.defers_deletions = False
         """Whether a deleted topic stays in ``topics.json``, and cannot be created again, until `finish_deletion`."""
         self._deleting: dict[str, dict[str, Any]] = {}
-        """Objects of these topics in ``topics.json``."""
+        """Objects in ``topics.json`` of the topics whose deletion is not finished, by name."""
         self._clock = clock
         self._new_id = new_id
         self._is_saved: Callable[[str], bool] = lambda _: True

@@ -284,7 +284,7 @@ class TransactionService:
         current: StoredMessage | None = half
         while True:  # another decision or a check may run during each await
             await self.ready()
-            # The offset of the request: the offset of ``current`` may be one that was not sent to any producer.
+            # Look up the offset of the request: the offset of ``current`` may not have been sent to any producer.
             place = self._half_index.current_offset(half.queue_offset)
             if (moving := self._renewing.get(place)) is not None:
                 await moving.wait()
@@ -418,8 +418,8 @@ class TransactionService:
             self._check_sender.ask(producer, asked)
 
     def _next_renewal(self, known: OpenHalf, now: int) -> int:
-        """Return the time at which a half message without connected producers is renewed. ``now`` selects this
-        round.
+        """Return the time at which a half message without connected producers is renewed. A result of ``now`` means the
+        current round of checks.
         """
         if now < known.seen + _RENEW_INTERVAL_MS:
             return known.seen + _RENEW_INTERVAL_MS
