@@ -114,7 +114,7 @@ class RaptorMQError(Exception):
 
 
 class ConfigError(RaptorMQError):
-    """A setting, file or option is invalid; the text names it and the expected value."""
+    """A setting, file or option is invalid. The message contains its name and the expected value."""
 
 
 class ProtocolError(RaptorMQError):
@@ -206,7 +206,7 @@ class BatchEncrypted(StorageError):
 
 
 class ConversionRefused(StorageError):
-    """Queues cannot be converted to the other type; the text contains the reason."""
+    """The queues of a topic cannot be converted to the other queue type. The message contains the reason."""
 
 
 class StoreDamaged(StorageError):

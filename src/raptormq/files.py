@@ -94,7 +94,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
     """Create or replace a small file atomically; durable on return.
 
     Raises:
-        OSError: the disk failed; the old contents are still there.
+        OSError: the write failed. The file has its old or its new contents.
     """
     write_file(files, f"{path}.new", data)
     files.replace(f"{path}.new", path)

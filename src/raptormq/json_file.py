@@ -93,7 +93,7 @@ class JsonFile:
         raises BodyError, or the errors of Python for values of the wrong type, if the object is not this table.
 
         Raises:
-            StoreDamaged: the table exists or existed, and cannot be read; the text says what to do.
+            StoreDamaged: the table exists or existed, and cannot be read. The message contains the remedy.
         """
         self.is_newest = False
         fault: str | None = None
@@ -135,7 +135,7 @@ class JsonFile:
         """Replace the contents; durable on return. Blocks on the disk.
 
         Raises:
-            OSError: the old contents are still there.
+            OSError: the save failed. :meth:`load` returns the old or the new contents.
         """
         self.save_bytes(dump_pretty(value))
 

@@ -72,7 +72,9 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _PeerTextFilter(logging.Filter):
-    """Escapes records. A record without such characters, the usual case, keeps its template and arguments."""
+    """Escapes the text of records. A record without characters to escape, the usual case, keeps its template and
+    arguments.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

@@ -51,8 +51,8 @@ def client_address(host: str, port: int) -> str:
 def store_host(host: str, port: int) -> bytes:
     """Return address and port in the format of records and message ids. A name is resolved, to IPv4 if possible.
 
-    If a name cannot be resolved, the function logs a warning and returns the address of this host. It is no error,
-    because the DNS of a cluster may publish the name only when the broker is ready.
+    If a name cannot be resolved, the function logs a warning and returns the address of this host. This is not an
+    error, because the DNS of a cluster may publish the name only when the broker is ready.
     """
     try:
         return encode_host(str(ipaddress.ip_address(host)), port)

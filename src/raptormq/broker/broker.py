@@ -64,7 +64,7 @@ class PeriodicJobs:
 
 _VIP_PORT_STEP = 2
 """Difference between the listening port and the VIP port. Java clients before 4.5 send to the VIP port by default,
-later ones with ``com.rocketmq.sendMessageWithVIPChannel``.
+later clients with ``com.rocketmq.sendMessageWithVIPChannel``.
 """
 
 

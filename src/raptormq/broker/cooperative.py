@@ -41,7 +41,7 @@ _LARGE = 2_048
 
 
 async def run_cooperatively(steps: Steps[T]) -> T:
-    """Return the result of ``steps``. Yields to the event loop every :data:`STEPS_PER_YIELD` steps."""
+    """Execute ``steps`` and return their result. Yields to the event loop every :data:`STEPS_PER_YIELD` steps."""
     while True:
         try:
             for _ in range(STEPS_PER_YIELD):

@@ -1,6 +1,6 @@
 """Creates and connects the parts of a master with slaves, or of a slave.
 
-Only such a broker imports this module, because others start faster without it.
+Only such brokers import this module, because other brokers start faster without it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def record_copy(
         queue_id: queue of the copy.
         properties: all properties of the copy, in text form.
         retries: number added to the reconsume times.
-        once: whether the copy records its origin, so that a start after a crash can find it.
+        once: whether the copy records its origin, so that a start after a crash can find the copy.
     """
     text = properties.encode()
     return PendingRecord(

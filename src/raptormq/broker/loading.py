@@ -8,7 +8,7 @@ from raptormq.errors import NotLeader
 
 
 class Loading:
-    """State of the load. Requests wait for its end with :meth:`wait`."""
+    """Progress of the loading. Requests wait for its end with :meth:`wait`."""
 
     def __init__(self) -> None:
         self._is_done = False
@@ -39,7 +39,7 @@ class Loading:
         """Wait until the state is loaded.
 
         Raises:
-            NotLeader: this member has ceased to lead its group.
+            NotLeader: this member no longer leads its Dledger group.
         """
         while not self._is_done:
             if self._refusal:

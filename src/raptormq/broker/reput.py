@@ -29,16 +29,18 @@ class ReputService:
         self._scheduled = False
 
     def listen_runs(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after each dispatch. It must not raise."""
+        """Call ``listener`` after each dispatch. A listener must not raise."""
         self._run_listeners.append(listener)
 
     def listen_topics(self, listener: Callable[[set[str]], None]) -> None:
-        """Call ``listener`` with the topics that have new messages. It must not raise and must not change the set."""
+        """Call ``listener`` with the topics that have new messages. A listener must not raise and must not change the
+        set.
+        """
         self._topic_listeners.append(listener)
 
     def listen(self, listener: Callable[[Sequence[Arrival]], None], topic: str | None = None) -> None:
         """Call ``listener`` with the messages that become visible. With ``topic``, call it only if one of them belongs
-        to this topic. It must not raise.
+        to this topic. A listener must not raise.
         """
         self._listeners.append((topic, listener))
 

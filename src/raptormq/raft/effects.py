@@ -147,7 +147,7 @@ class MemberStatus(NamedTuple):
 
     Attributes:
         matched: position up to which the member is known to store the leader's log.
-        active: whether the member has responded within the last election time-out.
+        active: whether the member has responded within the last election timeout.
         silent_ms: time since its last response in ms.
         recovering: whether it may have lost records that it had confirmed.
     """

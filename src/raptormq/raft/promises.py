@@ -58,7 +58,7 @@ NOTHING = Promise()
 
 
 class MemberPromise(NamedTuple):
-    """What a member has promised with the disk ``incarnation``."""
+    """The promise of the disk ``incarnation`` of a member."""
 
     id: str
     incarnation: int

@@ -428,7 +428,7 @@ class Raft:
 
     @property
     def promises(self) -> tuple[MemberPromise, ...]:
-        """What other members have promised, to be saved from time to time (:attr:`Saved.promises`)."""
+        """The promises of other members, which the shell saves from time to time (:attr:`Saved.promises`)."""
         return tuple(self._promises.values())
 
     @property

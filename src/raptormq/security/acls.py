@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def precedence(self) -> tuple[tuple[int, int, int], bool]:
-        """Sort key; the entry with the lowest one applies. Deny precedes Allow for the same resource."""
+        """Sort key: the entry with the lowest key applies. Deny precedes Allow for the same resource."""
         return self.resource.rank, self.decision != "Deny"
 
     def to_dict(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ UserAuthorizer = Callable[[str | None, str, list[RequiredPermission]], bool]
 
 PermissionResolver = Callable[[RemotingCommand], list[RequiredPermission]]
 """Returns the permissions that a request requires. The list is empty if every user may send it. Raises ProtocolError if
-they cannot be determined.
+the permissions cannot be determined.
 """
 
 

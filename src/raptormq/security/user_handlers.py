@@ -90,8 +90,9 @@ class UserHandlers:
             raise denied("The super user can only be update by super user")
 
     def _is_not_super(self, command: RemotingCommand) -> bool:
-        """Return whether the request is not signed by a super user. Without authentication, return whether the access
-        key of the request belongs to another user.
+        """Return whether the sender of a request is not a super user. With authentication, the verified signature
+        identifies the sender. Without authentication, the access key does, and a request without one counts as sent by
+        a super user.
         """
         if self._gate.authenticates:
             return not self._gate.is_by_super_user(command)

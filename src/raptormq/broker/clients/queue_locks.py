@@ -2,8 +2,9 @@
 
 A lock gives one client id of a group the exclusive right to consume a queue. It expires 60 s
 (``rocketmq.broker.rebalance.lockMaxLiveTime``) after its last renewal, even if its owner is still connected. Java
-clients renew a lock every 20 s. A disconnected owner keeps its lock until then, unless the caller of :meth:`lock`
-passes ``is_gone``. As in RocketMQ, locks are in memory only. After a restart the first request gets the lock.
+clients renew a lock every 20 s. A disconnected owner keeps its lock until the lock expires, unless the caller of
+:meth:`lock` passes ``is_gone``. As in RocketMQ, locks are in memory only. After a restart the first request gets the
+lock.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from raptormq.broker.config import QUEUE_LOCK_MS
 from raptormq.protocol.message import MessageQueue
 
 MAX_LOCKS = 1_000_000
-"""Maximum number of locks, including expired ones. No lock is granted beyond it."""
+"""Maximum number of locks, including expired ones. Beyond this number no lock is granted."""
 
 
 @dataclass(slots=True)
 class _Lock:
     owner: str
     until_ms: int
-    """Last millisecond in which the lock is valid, in the time of ``now_ms``."""
+    """Last millisecond in which the lock is valid, on the clock of ``now_ms``."""
 
 
 class QueueLocks:
@@ -73,7 +74,7 @@ class QueueLocks:
             del self._locks[key]
 
     def clear(self) -> None:
-        """Release all locks: another member of the group grants them from now on."""
+        """Release all locks, because another member of the Dledger group grants them from now on."""
         self._locks.clear()
 
     def __len__(self) -> int:

@@ -190,7 +190,8 @@ class MetadataSettings:
     """Paging of responses that list topics or groups."""
 
     paged: bool = setting(True, "enableSplitMetadata", parse=parse_bool, live=True)
-    """Whether a request for a page of topics or groups returns one page. Otherwise it returns all of them."""
+    """Whether a request for a page of topics or groups returns one page. Otherwise the response contains all of them.
+    """
     page_size: int = setting(2_000, "splitMetadataSize", parse=_COUNT, live=True)
     """Maximum number of topics or groups in a page."""
 
@@ -213,7 +214,7 @@ class StagingSettings:
     expiry_ms: int = setting(86_400_000, "stagedMessageExpiry", parse=_PERIOD_MS)
     """Age in ms after which staged messages can no longer be committed."""
     commit_hours: int = setting(168, "commitRecordReservedTime", parse=integer(1, 8_760))
-    """How long the last commit of a query is remembered, in hours."""
+    """Time in hours for which the last commit of a query is remembered."""
 
 
 @dataclass(slots=True, kw_only=True)

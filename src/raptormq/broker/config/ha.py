@@ -56,11 +56,11 @@ class HaSettings:
     """Maximum lag in bytes of a slave that counts as in sync. Without enough such slaves, a SYNC_MASTER answers sends
     with SLAVE_NOT_AVAILABLE at once."""
     slave_timeout_ms: int = setting(3_000, "slaveTimeout", parse=_INTERVAL_MS)
-    """How long a send to a SYNC_MASTER waits for the slaves before it is answered with FLUSH_SLAVE_TIMEOUT, in ms."""
+    """Time in ms that a send to a SYNC_MASTER waits for the slaves before it is answered with FLUSH_SLAVE_TIMEOUT."""
     in_sync_replicas: int = setting(1, "inSyncReplicas", parse=integer(1, 64))
     """Number of copies that a SYNC_MASTER waits for, including its own. Values below 2 count as 2."""
     slave_read: bool = setting(False, "slaveReadEnable", parse=parse_bool)
-    """Whether the master directs consumers that read messages no longer in memory to a slave."""
+    """Whether the master directs a consumer to a slave if the consumer reads messages that are no longer in memory."""
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", parse=integer(1, 95))
     """Share of the machine's memory in percent that is assumed to hold the newest messages. See ``slaveReadEnable``."""
 

@@ -22,7 +22,9 @@ from raptormq.storage.queue import PendingRecord
 _TIMES = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 """Properties that a delay level overrides."""
 Fit = Callable[[dict[str, str], dict[str, str]], str]
-"""Merges the properties of a message with added properties into text form. It may drop properties of the message."""
+"""Merges the properties of a message with added properties into text form. The function may drop properties of the
+message.
+"""
 
 
 def delay_level(text: str) -> int:
@@ -41,7 +43,8 @@ def delay_level(text: str) -> int:
 
 
 def to_delayed(record: PendingRecord, level: int, level_count: int, fit: Fit = merge_properties) -> PendingRecord:
-    """Return ``record`` as a delayed message of ``level`` (1 or more, at most ``level_count`` is used).
+    """Return ``record`` as a delayed message of ``level`` (1 or more; a level above ``level_count`` is lowered to
+    ``level_count``).
 
     Raises:
         MessageError: the properties with the added ones are too long, and ``fit`` drops none.

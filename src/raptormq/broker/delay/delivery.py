@@ -87,7 +87,7 @@ class DelayedDelivery:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
-        """Deliver nothing more if this member ceases to lead."""
+        """Stop deliveries if this member has ceased to lead its group."""
         if not leads and self._task is not None:
             self._task.cancel()
 

@@ -78,7 +78,7 @@ class CheckpointedDelivery(DeliveryService, Protocol):
         """Write the snapshot and sync it. Blocking.
 
         Raises:
-            OSError: the write failed. The file has its old content.
+            OSError: the write failed. The file has its old or its new content.
         """
 
 
@@ -99,8 +99,9 @@ class DeliveryCheckpointer:
             store: the store.
             delays: the progress of delayed messages.
             timers: delivers timer messages.
-            others: the other services.
-            groups: topic -> consumer group whose offsets are the progress in this topic. Members of a group share them.
+            others: the other delivery services.
+            groups: topic -> consumer group whose offsets are the progress in this topic. The members of a Dledger group
+                share these offsets.
         """
         self._groups = groups
         self._store = store
@@ -182,8 +183,8 @@ class DeliveryCheckpointer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
-        """Save nothing more if this member ceases to lead. Its unconfirmed copies may be truncated, and the progress
-        in memory counts them.
+        """Stop saving if this member has ceased to lead. The progress in memory counts its unconfirmed copies, which
+        may be truncated.
         """
         if not leads and self._task is not None:
             self._has_ceased = True

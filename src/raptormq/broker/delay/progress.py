@@ -49,7 +49,7 @@ class DelayProgress:
         """Replace the progress by that of a master and write it; durable on return. Blocks on the disk.
 
         Raises:
-            OSError: the old contents of the file are still there.
+            OSError: the write failed. The file has its old or its new content.
         """
         self.offsets, self.log_offset = dict(offsets), log_offset
         self._version = self._version.next(self._clock())
@@ -80,7 +80,7 @@ class DelayProgress:
         """Write the result of :meth:`to_dict` and sync it. Blocking.
 
         Raises:
-            OSError: the write failed. The file has its old content.
+            OSError: the write failed. The file has its old or its new content.
         """
         self._file.save(with_checksum(contents))
         self._saved = contents["offsetTable"]

@@ -111,7 +111,7 @@ class TimerDelivery:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
-        """Deliver nothing more if this member ceases to lead."""
+        """Stop deliveries if this member has ceased to lead its group."""
         if not leads and self._task is not None:
             self._task.cancel()
 
@@ -282,8 +282,8 @@ class TimerDelivery:
         return self._changes == self._saved_changes and self._first_waiting == self._saved_first
 
     async def prepare(self) -> None:
-        """Search for the smallest waiting offset. With many waiting messages it searches less often; an older result
-        remains valid.
+        """Search for the smallest waiting offset. The more messages wait, the less often the search runs. An older
+        result remains valid.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._search_at:
@@ -311,7 +311,7 @@ class TimerDelivery:
         """Write the snapshot and sync it. Blocking.
 
         Raises:
-            OSError: the write failed. The file has its old content.
+            OSError: the write failed. The file has its old or its new content.
         """
         if self._to_save is not None:
             progress, changes = self._to_save

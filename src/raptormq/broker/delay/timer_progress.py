@@ -76,7 +76,7 @@ class TimerProgressFile:
         """Replace the file and sync it. Blocking.
 
         Raises:
-            OSError: the write failed. The file has its old content.
+            OSError: the write failed. The file has its old or its new content.
         """
         data = _FIELDS.pack(progress.read_ms, 0, progress.known_offset, progress.first_waiting, 0)
         replace_file(self._filesystem, self._path, checksummed_page(data))

@@ -43,11 +43,13 @@ from raptormq.transport.timing import wait_event
 logger = get_logger(__name__)
 
 RECHECK_S = 3.0
-"""Interval of checks of a master that does not serve, and minimum interval of checks of one that serves."""
+"""Interval in seconds of checks of a master that does not serve, and minimum interval while the master serves."""
 WATCH_S = 10.0
-"""Interval of checks of a master that serves. It also checks when a slave with a longer log connects."""
+"""Interval in seconds of checks of a master that serves. The master also checks when a slave with a longer log
+connects.
+"""
 _REFUSED = LEADER_ONLY | OFFSET_QUERIES | {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
-"""Requests of clients that have the address of this master from an earlier route."""
+"""Requests that a master which does not serve refuses. Clients with an earlier route still send them to it."""
 
 
 class HistoryGuard:
@@ -139,8 +141,8 @@ class HistoryGuard:
         return True
 
     def begin(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
-        """Call ``serve`` when this master may serve, which is now if the last check has passed, and repeat the check.
-        Call ``withdraw`` when it must stop serving.
+        """Begin periodic checks. Call ``serve`` when this master may serve, which is now if the last check has passed.
+        Call ``withdraw`` when the master must stop serving.
         """
         if self.reason:
             logger.error("not serving: %s", self.reason)

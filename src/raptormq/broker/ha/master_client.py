@@ -1,6 +1,7 @@
 """Requests of a slave to its master on the port for clients: the tables (``SlaveSynchronize``) and log comparisons.
 
-The master may be Apache RocketMQ 4.9 or newer. Requests that it does not support return None.
+The master may be Apache RocketMQ 4.9 or newer. The methods for optional requests return None if the master does not
+support the request.
 """
 
 from __future__ import annotations

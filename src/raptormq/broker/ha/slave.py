@@ -261,7 +261,7 @@ class HaSlave:
         """Check that the local log is a prefix of the master's log.
 
         Raises:
-            ProtocolError: the local log is not a prefix. The text has the reason and a remedy.
+            ProtocolError: the local log is not a prefix. The message contains the reason and a remedy.
             RaptorMQError: the master did not respond.
         """
         replica, client = self._replica, self._client

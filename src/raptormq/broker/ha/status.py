@@ -68,7 +68,7 @@ class HaStatus:
         )
 
     async def may_restart(self) -> Verdict:
-        """Return whether another broker has all messages of this broker."""
+        """Return whether this broker may be restarted, by the rules in the module docstring."""
         return self._restart_verdict()
 
     def _restart_verdict(self) -> Verdict:

@@ -1,8 +1,9 @@
 """Copies the tables of a master to its slave: topics, groups, offsets and delivery progress.
 
 The tables are copied every :data:`SYNC_S`. The topics are also copied when the log has a record of an unknown topic,
-so that the slave knows the type of a queue before it builds it. The master adds a topic to its table before it accepts
-a message of the topic. If a topic is still unknown after the copy, it was deleted, and its records are not dispatched.
+so that the slave knows the type of a queue before it builds the queue. The master adds a topic to its table before it
+accepts a message of the topic. If a topic is still unknown after the copy, it was deleted, and its records are not
+dispatched.
 
 The delivery progress of delayed messages and timers counts delivered copies in the log. The slave saves it only when
 its own log has reached the end that the master's log had at that time. Otherwise a promoted slave would count messages
@@ -167,5 +168,5 @@ class TableSync:
 
 
 def _is_own(topic: str) -> bool:
-    """Return whether the topic is local to each broker."""
+    """Return whether ``topic`` is a system topic, which each broker creates itself."""
     return is_system_topic(topic)

@@ -27,7 +27,9 @@ from raptormq.transport.router import Router
 
 MAX_WAIT_MS = 300_000
 _ORDERLY_S = 1.0
-"""Interval at which a waiting orderly pop reads again: no event signals that a blocked queue becomes available."""
+"""Interval in seconds at which a waiting orderly pop reads again: no event signals that a blocked queue becomes
+available.
+"""
 
 
 class PopHandlers:

@@ -52,7 +52,7 @@ class _SnapshotTimes:
 
 
 class Statistic:
-    """One counter. ``times`` is the number of events."""
+    """A counter with its snapshots. ``times`` is the number of events."""
 
     __slots__ = ("_snapshots", "created_ms", "times", "value")
 

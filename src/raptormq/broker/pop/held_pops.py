@@ -1,6 +1,6 @@
 """Long polling of pops: a pop that finds no message waits until one arrives (``PopLongPollingService``).
 
-A message goes to one consumer of a group. An arrival therefore wakes only the held pop of each group that has waited
+A message goes to one consumer of a group. An arrival therefore wakes, for each group, only the pop that has waited
 longest. A pop that leaves messages in the queue wakes the next held pop.
 """
 
@@ -51,8 +51,8 @@ class HeldPop:
 
 
 _Waiters = OrderedDict[HeldPop, None]
-"""Held pops of one queue in the order in which they were armed. A plain dict scans deleted entries to find the first
-one.
+"""Held pops of one queue in the order in which they were armed. An OrderedDict finds its first entry in constant time,
+while a plain dict scans deleted entries.
 """
 
 

@@ -35,7 +35,9 @@ class OrderlyPops:
         self._pop_counts: dict[QueueKey, dict[int, int]] = {}
 
     def is_blocked(self, key: QueueKey, now_ms: int, attempt: str | None = None) -> bool:
-        """Return whether invisible messages block the queue. They do not block a repetition of their ``attempt``."""
+        """Return whether invisible messages of the last pop block the queue. A repetition of its ``attempt`` is not
+        blocked.
+        """
         pop = self._pops.get(key)
         if pop is None or self._is_repeated(key, attempt):
             return False
@@ -48,7 +50,9 @@ class OrderlyPops:
     def started(
         self, key: QueueKey, pop_time: int, invisible_ms: int, offsets: Sequence[int], attempt: str | None = None
     ) -> dict[int, int]:
-        """Record a pop. Return the number of earlier pops by message offset, without messages popped the first time."""
+        """Record a pop. Return the number of earlier pops by message offset. Messages that are popped for the first
+        time are omitted.
+        """
         known = self._pop_counts.get(key, {})
         before = {offset: known.get(offset, 0) for offset in offsets}
         if self._is_repeated(key, attempt):
@@ -76,7 +80,7 @@ class OrderlyPops:
         self._pop_counts.pop(key, None)
 
     def clear(self) -> None:
-        """Unblock all queues: another member of the group serves them from now on."""
+        """Unblock all queues, because another member of the Dledger group serves them from now on."""
         self._pops.clear()
         self._pop_counts.clear()
 

@@ -147,7 +147,7 @@ class Outstanding:
             self._forget(entry)
 
     def clear(self) -> None:
-        """Discard all state: another member of the group tracks the checkpoints from now on."""
+        """Discard all state, because another member of the Dledger group tracks the checkpoints from now on."""
         self._open.clear()
         self._by_time.clear()
         self._needed.clear()

@@ -110,7 +110,7 @@ class PopService:
         return self._revive_log.is_full
 
     async def loaded(self) -> None:
-        """Wait until the checkpoints of earlier runs are loaded. No message may be popped before."""
+        """Wait until the checkpoints of earlier runs are loaded. Messages may be popped only afterwards."""
         await self._popped.loaded()
 
     async def pop(self, request: PopRequest, reading: Reading) -> PopResult:
@@ -171,8 +171,8 @@ class PopService:
     ) -> bool:
         """Return whether a pop of ``queue_id`` (-1: any queue) would find messages.
 
-        ``tags`` are the tag codes of the messages of ``topic`` that count; None means all messages. The messages of a
-        queue with at least ``maxMessageFilterNumForNotification`` messages all count.
+        ``tags`` are the tag codes of the messages of ``topic`` that count; None means all messages. In a queue with at
+        least ``maxMessageFilterNumForNotification`` messages, all messages count.
         """
         request = PopRequest(group, topic, queue_id, 1, 0, from_oldest=True, orderly=orderly, attempt=attempt)
         for each, number in self._queues(request):

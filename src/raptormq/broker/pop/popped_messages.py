@@ -19,12 +19,12 @@ class PoppedMessages:
         """Wait until the checkpoints of earlier runs are loaded.
 
         Raises:
-            NotLeader: this member of a group has ceased to lead.
+            NotLeader: this member no longer leads its Dledger group.
         """
         await self.revive_log.loading.wait()
 
     def clear(self) -> None:
-        """Discard everything: another member of the group leads."""
+        """Discard all state, because another member of the Dledger group leads."""
         self.orderly.clear()
         self.revive_log.outstanding.clear()
 

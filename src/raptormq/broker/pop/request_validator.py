@@ -45,7 +45,7 @@ class PopRequestValidator:
         self._host = host
 
     def pop_request(self, connection: Connection, header: PopMessageRequestHeader) -> PopRequest:
-        """Return the request of a pop.
+        """Validate a pop request and return it as a :class:`PopRequest`.
 
         Raises:
             Refused: 29 for an invalid number of messages or invisible time, 23 or 1 for an invalid filter, 210 when

@@ -1,9 +1,9 @@
 """Coalesces the responses to pulls while the log grows fast.
 
-A consumer without lag pulls again immediately after a response and receives one new batch. This causes the cost of one
-request and response per batch. A Kafka consumer can request a minimum size (``fetch.min.bytes``). RocketMQ's protocol
-has no such field, so the broker uses the growth of the log. While the log grows by ``BUSY_BYTES_PER_MS`` or more, the
-broker answers waiting pulls together every ``COALESCE_MS``. Below this rate no pull is delayed.
+A consumer without lag pulls again immediately after a response and receives one new batch. Each batch then costs one
+request and one response. A Kafka consumer can request a minimum size (``fetch.min.bytes``). RocketMQ's protocol has no
+such field, so the broker uses the growth of the log. While the log grows by ``BUSY_BYTES_PER_MS`` or more, the broker
+answers waiting pulls together every ``COALESCE_MS``. Below this rate no pull is delayed.
 """
 
 from __future__ import annotations

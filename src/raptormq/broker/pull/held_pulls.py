@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 BUCKET_MS = 100
-"""Width of a time bucket: the maximum delay of a response after the timeout of a pull."""
+"""Width of a time bucket in ms: the maximum delay of a response after the timeout of a pull."""
 MAX_WAIT_MS = 300_000
 """Maximum time for which a pull is held."""
 LONG_POLL_MS = 10_000
@@ -88,7 +88,9 @@ class HeldPulls(Generic[Payload]):
         return woken
 
     def take_expired(self, now_ms: int, limit: int) -> list[HeldPull[Payload]]:
-        """Remove and return up to ``limit`` expired pulls. If it returns ``limit`` pulls, there may be more."""
+        """Remove and return up to ``limit`` expired pulls. If ``limit`` pulls are returned, more pulls may have
+        expired.
+        """
         expired: list[HeldPull[Payload]] = []
         until = now_ms // BUCKET_MS
         if until - self._swept > len(self._by_bucket):  # after a long pause most buckets do not exist

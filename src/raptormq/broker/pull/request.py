@@ -14,7 +14,7 @@ _SUSPEND = int(PullFlag.SUSPEND)
 
 
 class Attempt(Enum):
-    """Reason for an attempt to serve a pull. It determines whether the pull may wait."""
+    """Reason for an attempt to serve a pull. The reason determines whether the pull may wait."""
 
     FIRST = "first"
     """The request has arrived. The pull may be held or coalesced with others."""
@@ -23,8 +23,8 @@ class Attempt(Enum):
     LAST = "last"
     """The pull must be answered: it has expired or its topic has changed."""
     CAUGHT_UP = "caught up"
-    """The pull must be answered. This member of a group has everything that was confirmed when the pull arrived, so the
-    response may contain the end of a queue.
+    """The pull must be answered. This member of a Dledger group has everything that was confirmed when the pull
+    arrived, so the response may contain the end of a queue.
     """
 
 

@@ -121,8 +121,8 @@ class PullService:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def attach_group(self, catch_up: Callable[[float], Awaitable[bool]]) -> None:
-        """Serve the pulls of a member of a group. ``catch_up(seconds)`` waits until the member has everything that was
-        confirmed at the call, and returns whether it has.
+        """Serve pulls as a member of a Dledger group. ``catch_up(seconds)`` waits until the member has everything that
+        was confirmed at the call. It returns False if the time limit is reached first.
         """
         self._catch_up = catch_up
 
@@ -395,6 +395,6 @@ def _call_later(delay_s: float, callback: Callable[[], None]) -> None:
 def _pull_again(pull: PullRequest, result: GetResult) -> GetResult:
     """Return a result without information about the queue. The consumer repeats its pull.
 
-    It is not OFFSET_OVERFLOW_ONE, which some clients interpret as the end of the queue.
+    The status is not OFFSET_OVERFLOW_ONE, which some clients interpret as the end of the queue.
     """
     return GetResult(GetStatus.NO_MATCHED_MESSAGE, [], pull.offset, result.min_offset, result.max_offset)

@@ -109,7 +109,7 @@ class Listeners:
 
 
 class GroupMember:
-    """One member of a group, with its store.
+    """One member of a Dledger group, with its store.
 
     ``in_thread`` runs blocking disk operations. ``clock`` returns monotonic milliseconds.
     """
@@ -300,7 +300,7 @@ class GroupMember:
 
     @property
     def leads(self) -> bool:
-        """Whether the member leads. It may have paused accepting messages."""
+        """Whether the member leads. A leader may have paused accepting messages."""
         return self._replica.leads
 
     @property

@@ -124,7 +124,7 @@ class MemberFiles:
         its start.
 
         Raises:
-            OSError: the state was not saved; the file is unchanged.
+            OSError: the save failed. The file has its old or its new contents.
         """
         value: dict[str, Any] = {
             "hardState": hard_state._asdict(),
@@ -156,7 +156,7 @@ class MemberFiles:
         """Save the progress.
 
         Raises:
-            OSError: the progress was not saved; the file is unchanged.
+            OSError: the save failed. The file has its old or its new contents.
         """
         value = {
             "offset": progress.commit.offset,

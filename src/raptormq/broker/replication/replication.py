@@ -65,7 +65,7 @@ _CONFIRM_LEADERSHIP_S = 1.0
 _RETRY_S = 1.0
 """Pause in seconds before the services of the leader are started again after a failure."""
 _LIMITS = ServerLimits(max_connections=128, max_unfinished_bytes=64 << 20)
-"""Limits of the group's port: members need two connections each. More would use up the file descriptors."""
+"""Limits of the group's port. Each member needs two connections. A higher limit could exhaust the file descriptors."""
 
 
 def files_of_member(config: BrokerConfig, filesystem: Files | None) -> MemberFiles:
@@ -345,7 +345,7 @@ class Replication:
         """Return the voter with the longest log.
 
         Raises:
-            ProposalRefused: no other voter is active.
+            ProposalRefused: no other voter is active and able to lead.
         """
         status = self.member.status()
         ready = [
@@ -517,7 +517,7 @@ class Replication:
         return figures
 
     def not_leader(self) -> NotLeader | None:
-        """Return why a request for a leader is refused; None while this member leads."""
+        """Return the error for a request that only the leader handles; None while this member leads."""
         return None if self.member.leads else self.member.not_leader()
 
     async def confirm_leadership(self) -> None:

@@ -15,8 +15,9 @@ from raptormq.raft import Role, Status, Suffrage
 
 MODE = "dledger"
 CLOSE_BYTES = 16 << 20
-"""Maximum distance to the end of the leader's log at which a member counts as caught up. It is the number of bytes that
-the leader sends before they are confirmed."""
+"""Maximum distance to the end of the leader's log at which a member counts as caught up. It equals the number of
+unconfirmed bytes that the leader sends to a member.
+"""
 _SAMPLE_MS = 50
 _MAX_SAMPLES = 20_000
 """Maximum number of samples. The newer half is always kept and covers at least 8 minutes. A lag above the age of the

@@ -99,7 +99,9 @@ class TableRecords:
         self._unwritten_deletions: dict[str, None] = {}
         """Deleted topics without a record."""
         self._deletions: deque[tuple[int, str]] = deque()
-        """Ends of the records that delete topics on the leader, in their order, and the topics."""
+        """Deletions that the leader has appended and not dispatched yet, in order: the end of the record, and the
+        topic.
+        """
         self._dispatched_deletion = asyncio.Event()
         self._end = 0
         self._applied = 0

@@ -1,8 +1,8 @@
 """Authorizes requests for records by log offset (33, 36, 37, 309, 323).
 
 These requests contain a log offset, and any topic that the client chooses. The record therefore determines the required
-permissions. If the user may not read it, the response is the same as for a missing record, so that it does not reveal
-the existence or the topic of the record.
+permissions. If the user may not read it, the response is the same as for a missing record, so that the response does
+not reveal the existence or the topic of the record.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _on(topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
 def _read_by(group: str, topic: str, actions: tuple[str, ...]) -> list[RequiredPermission]:
     """Return the permissions that ``group`` requires to read ``topic``, in addition to those on the group.
 
-    The group's retry topic requires none. A retry topic of POP consumption
+    The group's retry topic requires no permission. A retry topic of POP consumption
     (:func:`~raptormq.protocol.pop_handle.pop_retry_topic`) requires those of the original topic. The retry topic of
     another group requires those of that group.
     """
@@ -297,8 +297,9 @@ _REPLIES = {324: "topic", 325: "b"}
 the cluster."""
 
 _FREE = frozenset({46, 30320, 31032})
-"""Requests that every user may send. As in RocketMQ, 46 is one of them: it only validates an expression. The parts of a
-request 30320 are authorized separately, like single sends, and so are the lists that a commit (31032) publishes."""
+"""Requests that every user may send. As in RocketMQ, they include 46, which only validates an expression. The parts of
+a request 30320 are authorized separately, like single sends, and so are the lists that a commit (31032) publishes.
+"""
 
 _CLUSTER_READS = frozenset(
     {21, 26, 28, 43, 45, 60, 61, 201, 204, 305, 315, 317, 328, 402, 906, 907, 1005, 1006, 1007, 1010}

@@ -68,8 +68,8 @@ class PendingAnswers:
         is_replicated: bool = False,
         slaves: SlaveWait | None = None,
     ) -> None:
-        """In a group (``is_replicated``) requests with WAIT=false wait, too, because records that only the leader has
-        may be lost.
+        """In a Dledger group (``is_replicated``), requests with WAIT=false wait, too, because records that only the
+        leader has may be lost.
         """
         self.store = store
         self.timeout_s = timeout_s
@@ -78,8 +78,8 @@ class PendingAnswers:
         self._answers = answers
         self._waits_always = is_replicated
         self.count = 0
-        """Number of waiting groups. A group that was answered because of a timeout counts until its records are
-        confirmed and copied.
+        """Number of waiting groups. A group that was answered because of a timeout counts until the store or the slaves
+        complete its wait.
         """
 
     @property

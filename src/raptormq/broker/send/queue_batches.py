@@ -51,7 +51,7 @@ MAX_HELD_BYTES = 128 << 20
 """Maximum total body size of all requests that are being stored in slices. Further requests are refused with code 2."""
 
 LARGE_BYTES = 1 << 20
-"""Larger bodies take long to decode. They wait until requests that started earlier are stored."""
+"""Bodies above this size take long to decode. They wait until requests that started earlier are stored."""
 
 Authorize = Callable[[Connection, RemotingCommand], None]
 """Raises an error if the user is not allowed to send the request."""

@@ -143,8 +143,8 @@ class SendService:
         self._store.on_confirmed(result.end_offset, confirmed)
 
     def any_unsaved(self, admitted: Iterable[AcceptedSend]) -> bool:
-        """Return whether the last change of a topic is not saved yet. For half, delayed and timer messages this is the
-        destination topic.
+        """Return whether the last change of one of the topics is not saved yet. For half, delayed and timer messages,
+        the destination topic counts.
         """
         unsaved = self._topics_saver.unsaved
         return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)

@@ -14,8 +14,8 @@ class ChangeBarrier(Protocol):
         """
 
     async def passed(self) -> None:
-        """Wait until all previous changes are saved, confirmed by a group and registered with the reachable name
-        servers.
+        """Wait until all previous changes are saved, confirmed by the Dledger group and registered with the reachable
+        name servers.
 
         Raises:
             StorageError: a table could not be saved, or this broker does not lead its group any more.

@@ -96,7 +96,7 @@ MAX_QUEUES = 65_536
 class TopicTable:
     """All topics of one broker.
 
-    The send path reads ``configs`` directly. Only the methods change it.
+    The send path reads ``configs`` directly. Only the methods of this class change ``configs``.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ def renewed(half: StoredMessage, checks: int, fit: Fit) -> PendingRecord:
     """Return the copy of a half message with the new number of checks, which must survive a restart.
 
     The properties of a half message that Apache RocketMQ stored may have no space for the number. ``fit`` then drops
-    others.
+    other properties.
     """
     text = fit(decode_properties(half.properties), {names.TRANSACTION_CHECK_TIMES: str(checks)})
     return record_copy(half, HALF_TOPIC, 0, text, once=True)

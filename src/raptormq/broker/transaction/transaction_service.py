@@ -142,7 +142,7 @@ class TransactionService:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
-        """Forget the open transactions: while another member leads, it decides them."""
+        """Forget the open transactions, because another member leads and decides them."""
         if leads:
             self._loading.begin()
             return
@@ -172,7 +172,7 @@ class TransactionService:
         """Wait until the decisions of earlier runs are loaded.
 
         Raises:
-            NotLeader: this member of a group has ceased to lead.
+            NotLeader: this member no longer leads its Dledger group.
         """
         await self._loading.wait()
 
@@ -279,7 +279,7 @@ class TransactionService:
         Each check renews the half message, so a producer with a long local transaction may have an earlier offset.
 
         Raises:
-            StorageError: the half message is open and cannot be read, or this member of a group has ceased to lead.
+            StorageError: the half message is open and cannot be read, or this member no longer leads its Dledger group.
         """
         current: StoredMessage | None = half
         while True:  # another decision or a check may run during each await

@@ -133,7 +133,7 @@ class RegistrationHandlers:
     def query_data_version(
         self, _peer: Connection, request: RemotingCommand, header: UnregisterBrokerRequestHeader
     ) -> RemotingCommand:
-        """322 (QUERY_DATA_VERSION): return whether the broker must register again. Renews its lease."""
+        """322 (QUERY_DATA_VERSION): return whether the broker must register again, and renew its lease."""
         sent = DataVersion.from_dict(loads_object(request.body)) if request.body else DataVersion()
         self._table.touch(header.broker_addr, self._now_ms())
         known = self._table.data_version(header.broker_addr)
