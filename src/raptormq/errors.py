@@ -23,7 +23,7 @@ is repeated, possibly on another broker::
     |  |- ConversionRefused     the queues of a topic cannot be converted to the other type
     |  |- BatchEncrypted        an encrypted batch cannot be unpacked without its key
     |  |- NotLeader             the member is a follower and accepts no messages
-    |  |- SlaveNotAvailable     the message is on the master only: too few slaves are in sync
+    |  |- SlaveNotAvailable     stored on the master, but too few slaves are in sync
     |  `- StoreDamaged          a file is damaged, and a repair would lose records
     |- TransportError
     |  |- ConnectError          the connection cannot be opened            (retriable)
@@ -180,7 +180,8 @@ class NotLeader(StorageError):
 
 
 class SlaveNotAvailable(StorageError):
-    """A message is stored on the master only: no slave is connected, or all slaves lag too far behind."""
+    """A message is stored on the master, but too few slaves are in sync: they are not connected or lag too far behind.
+    """
 
 
 class StoreLocked(StorageError):
