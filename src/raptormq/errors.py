@@ -59,7 +59,7 @@ class SendAttempt:
     seconds: float
     """Duration of the attempt in seconds."""
     error: str
-    """Why it failed."""
+    """Reason of the failure."""
     may_be_stored: bool
     """False if the message certainly was not stored: it was not sent, or the broker has refused it."""
 
@@ -286,4 +286,4 @@ class KeyMissing(ClientError):
 
 
 class ClientClosed(ClientError):
-    """The object was closed."""
+    """The producer, consumer or pool was closed."""

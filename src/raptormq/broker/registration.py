@@ -371,7 +371,7 @@ class Registrar:
 
     def _note_master(self, answered: RemotingCommand) -> None:
         found = decode_header(RegisterBrokerResponseHeader, answered.ext_fields)
-        self.master_address = found.master_addr or self.master_address  # none if there is no master
+        self.master_address = found.master_addr or self.master_address  # the response has none if there is no master
         if found.master_addr and found.master_addr != self._address.client:
             self.on_master(found.master_addr, found.ha_server_addr or "")
 

@@ -20,6 +20,7 @@ class Candidacy:
         configuration: the members whose votes are requested.
         pre: whether this is a pre-vote, which raises no member's term.
         bootstrap: whether the group is being formed, which requires the votes of all members.
+        transfer: whether the leader requested the election.
         granted: ids of the voters that granted their vote; the value is their ``recovering`` flag.
         refused: ids of the voters that refused.
     """

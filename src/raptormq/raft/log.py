@@ -168,7 +168,7 @@ class EpochLog:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries."""
+        """All entries of the epoch table."""
         return tuple(self._entries)
 
     @property

@@ -23,7 +23,7 @@ MAX_SESSIONS = 200_000
 @dataclass(slots=True)
 class _Session:
     connection: Hashable | None
-    """None after the end of the connection."""
+    """The connection of the session; None after the connection was closed."""
     number: int
 
 

@@ -140,7 +140,7 @@ class DelayedDelivery:
             if count > 0:
                 await self._deliver(level, offset, count)
                 continue
-            if self._delivered.isdisjoint(place for place, _, _ in items):  # false if the clock was set back
+            if self._delivered.isdisjoint(place for place, _, _ in items):  # false after a clock rollback
                 self._settle(level)
             if times:
                 return next_due

@@ -36,7 +36,7 @@ class DelayProgress:
         self._saved = dict(self.offsets)
 
     def forget(self) -> None:
-        """Discard invalid saved progress."""
+        """Discard saved progress that is ahead of the log."""
         self.offsets.clear()
         self._saved = {}
         self.log_offset = 0

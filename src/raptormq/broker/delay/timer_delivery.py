@@ -69,7 +69,8 @@ class TimerDelivery:
         precision_ms: int,
         clock: Callable[[], int],
     ) -> None:
-        """
+        """Create the service and read the progress file.
+
         Raises:
             StoreDamaged: the progress file cannot be read.
         """

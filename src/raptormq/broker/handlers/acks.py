@@ -33,7 +33,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class AckHandlers:
-    """Handles acknowledgements."""
+    """Handles acknowledgements of popped messages, and changes of their invisible time."""
 
     def __init__(
         self,

@@ -39,7 +39,8 @@ class RequestModes:
     """Request modes of one broker, by topic and group."""
 
     def __init__(self, file: JsonFile) -> None:
-        """
+        """Read the modes from ``file``.
+
         Raises:
             StoreDamaged: file and backup are damaged.
         """

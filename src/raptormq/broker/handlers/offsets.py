@@ -90,7 +90,7 @@ class OffsetHandlers:
     ) -> RemotingCommand | None:
         """15: commit the offset of the next message to consume.
 
-        Consumers commit every queue every 5 s, one-way, and mostly without a change.
+        Consumers commit every queue every 5 s, mostly without a change. An unchanged offset is not checked further.
         """
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         require_same_topic(self._topics, topic, header.topic_id)

@@ -16,7 +16,7 @@ from raptormq.transport.router import Router
 
 
 class PeekHandlers:
-    """Answers peeks."""
+    """Returns the messages that a pop would return, without popping them."""
 
     def __init__(self, pop_service: PopService, validator: PopRequestValidator) -> None:
         self._pop_service = pop_service

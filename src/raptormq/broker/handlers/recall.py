@@ -30,7 +30,7 @@ _DUE_DIGITS = 18
 
 
 class RecallHandlers:
-    """Handles recalls."""
+    """Stores recalls of timer messages."""
 
     def __init__(
         self,

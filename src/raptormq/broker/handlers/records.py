@@ -23,7 +23,7 @@ MAX_BYTES = 8 << 20
 
 
 class RecordHandlers:
-    """Looks up records."""
+    """Returns records by log offset or by key."""
 
     def __init__(self, store: MessageStore, records: AuthorizedRecords) -> None:
         self._store = store

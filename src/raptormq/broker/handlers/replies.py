@@ -44,7 +44,7 @@ _ReplyHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 class ReplyHandlers:
-    """Forwards replies."""
+    """Forwards replies to the clients that have sent the requests."""
 
     def __init__(
         self,

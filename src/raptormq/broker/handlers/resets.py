@@ -26,7 +26,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class ResetHandlers:
-    """Handles offset resets."""
+    """Resets the offsets of consumer groups."""
 
     def __init__(
         self,

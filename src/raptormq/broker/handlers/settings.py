@@ -16,7 +16,7 @@ logger = get_logger(__name__)
 
 
 class SettingsHandlers:
-    """Changes settings."""
+    """Changes the settings of a running broker."""
 
     def __init__(self, config: RunningConfig, barrier: ChangeBarrier) -> None:
         self._config = config

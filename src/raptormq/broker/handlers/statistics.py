@@ -12,7 +12,7 @@ from raptormq.transport.router import Refused, Router
 
 
 class StatisticsHandlers:
-    """Returns statistics."""
+    """Returns statistics of topics, groups and the broker."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics

@@ -52,7 +52,7 @@ class BrokerMetrics(Collector):
         self._gauges = figures
 
     async def render(self, lags: GroupLags) -> bytes:
-        """Return the response to a scrape."""
+        """Return all metrics in the text format of Prometheus."""
         groups = _LazyCollector(lambda: self._group_lags(lags))
         return _text(self) + await written(lambda: _text(groups), len(lags.lags))
 

@@ -53,7 +53,7 @@ class Outstanding:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open: dict[str, dict[Key, _Open]] = {}
-        """By topic."""
+        """Open checkpoints by topic and key."""
         self._count = 0
         self._by_time: list[tuple[int, int, Key]] = []
         self._sequence = itertools.count()

@@ -57,7 +57,7 @@ _AGAIN_S = 1.0
 
 
 class Ports(Protocol):
-    """The server of the broker."""
+    """The methods of the broker's server that open and close ports."""
 
     async def open_port(self, port: int) -> None:
         """Listen on one more port. Raises ConfigError if the port is in use."""
@@ -119,7 +119,7 @@ class Reach:
 
 
 class LeaderPort:
-    """The leader's port of one member."""
+    """Opens and closes the leader's port of one member, and registers the leader's address."""
 
     def __init__(
         self,

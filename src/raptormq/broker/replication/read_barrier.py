@@ -77,7 +77,7 @@ class ReadBarrier:
             asyncio.get_running_loop().call_soon(self.repeat)
 
     def dispatched(self) -> None:
-        """Handle progress of the dispatch."""
+        """Complete the waits whose records are dispatched."""
         if not self._behind:
             return
         reached = self._dispatched_offset()

@@ -97,7 +97,7 @@ class TableRecords:
         self._written_forbidden: dict[str, dict[str, int]] = {}
         self._unwritten_topics: dict[str, None] = {}
         self._unwritten_deletions: dict[str, None] = {}
-        """Deleted topics without a record."""
+        """Deleted topics whose deletion record is not appended yet."""
         self._deletions: deque[tuple[int, str]] = deque()
         """Deletions that the leader has appended and not dispatched yet, in order: the end of the record, and the
         topic.

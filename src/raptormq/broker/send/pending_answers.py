@@ -84,7 +84,7 @@ class PendingAnswers:
 
     @property
     def is_full(self) -> bool:
-        """True while no more groups may wait."""
+        """True if the maximum number of groups is waiting."""
         return self.count >= MAX_PENDING_GROUPS
 
     def is_done(self, end_offset: int) -> bool:
@@ -148,7 +148,7 @@ class _Wait:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Wait for the store."""
+        """Begin to wait for the store."""
         pending = self._pending
         pending.count += 1
         self._set_timer(pending.timeout_s, pending.too_late)

@@ -43,7 +43,7 @@ class CommitRecord:
     batch: int
     decision: Decision
     committed_at: int
-    """Milliseconds since 1970."""
+    """Time of the commit in ms since 1970."""
     outcome: Outcome | None = None
 
     @property

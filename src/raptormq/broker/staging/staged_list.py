@@ -67,7 +67,7 @@ class StagedList(NamedTuple):
     topic: str
     queue_id: int
     stored_at: int
-    """Milliseconds since 1970."""
+    """Store time of the staged record in ms since 1970."""
     place: int
     """Log offset of the staged record."""
 

@@ -143,7 +143,7 @@ class StagingService:
             try:
                 await self._load()
                 self._ready.set()
-            except Exception:  # commits wait
+            except Exception:  # commits wait until the load succeeds
                 logger.exception("cannot load the commits of staged messages; retrying")
                 await asyncio.sleep(_RETRY_S)
         while True:
