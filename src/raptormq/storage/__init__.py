@@ -1,6 +1,6 @@
 """The message store: commit log, consume queues, offsets and checkpoint, in the formats of Apache RocketMQ 5.x.
 
-The commit log is the only truth; everything else is derived from it and can be rebuilt.
+The commit log is the source of truth. Consume queues and the key index are derived from it and can be rebuilt.
 :class:`~raptormq.storage.store.MessageStore` is the facade that the broker uses; all access to the disk goes through
 :mod:`raptormq.storage.fs.filesystem`.
 """

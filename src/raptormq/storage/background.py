@@ -30,7 +30,7 @@ class Executor(Protocol):
 
 
 class Background:
-    """Timers and threads of one store. Belongs to ``loop``."""
+    """Timers and threads of one store. All methods are called on the thread of ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,6 +1,8 @@
-"""Settings of the store. Each names RocketMQ's key and has its default value, unless stated otherwise.
+"""Settings of the store. The docstring of a setting names RocketMQ's key. The default is RocketMQ's unless stated
+otherwise.
 
-See also: the configuration of the broker sets them from broker.conf. Source: Apache RocketMQ ``MessageStoreConfig``.
+See also: the broker's configuration (:mod:`raptormq.broker.config`) takes the settings from broker.conf. Source: Apache
+RocketMQ ``MessageStoreConfig``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ logger = get_logger(__name__)
 
 @dataclass(slots=True)
 class OpenStore:
-    """The state of an open store besides its parts."""
+    """A store that is open: its crash marker and its saved deletions."""
 
     maintenance: Maintenance
     marker: RunningMarker

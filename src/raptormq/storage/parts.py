@@ -52,7 +52,7 @@ class StoreParts:
 
 
 def build_parts(config: StoreConfig, filesystem: FileSystem, clock: Callable[[], int]) -> StoreParts:
-    """Return the parts of a store in ``config.root_dir``; no file is touched."""
+    """Return the parts of a store in ``config.root_dir`` without opening a file."""
     paths = config.paths
     gate = WriteGate()
     log = CommitLog(

@@ -68,7 +68,7 @@ class Replica:
         self.knows_topics = True
         """Whether the queue types of the topics are known. Until then, written records are not assigned to queues."""
         self._metadata_end = 0
-        """Log offset up to which there may be records of :attr:`metadata_topic` that are not dispatched."""
+        """Log offset up to which records of :attr:`metadata_topic` may exist that are not dispatched."""
 
     def opened(self, dispatched_offset: int) -> None:
         """Start as a follower after a recovery, with everything below ``dispatched_offset`` confirmed."""
@@ -108,7 +108,7 @@ class Replica:
             while at < limit:
                 stop = min(limit, at - at % segment_size + segment_size, at + STEP_BYTES)
                 end = last_record_end(self._read(at, stop), at, segment_size)
-                if end == at:  # cut by `stop`
+                if end == at:  # the bytes read end within the record
                     end = at + next_record_end(self._read(at, at + _HEAD_BYTES), 0, at, segment_size)
                     if end > limit:
                         return at if at > start else end

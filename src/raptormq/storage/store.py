@@ -164,7 +164,7 @@ class MessageStore:
     # --- writing ---
 
     def append(self, batch: Sequence[PendingRecord]) -> AppendResult:
-        """Write a group to the log with one write. When this raises, nothing has been written.
+        """Write a group to the log with one write. If an error is raised, nothing is written.
 
         Raises:
             DiskFull: the volume is full.
@@ -199,14 +199,14 @@ class MessageStore:
 
     @property
     def confirmed_offset(self) -> int:
-        """Sends of records below it may be acknowledged. Consumers see these records after :meth:`dispatch`; see
-        :mod:`~raptormq.storage.log.confirmation`.
+        """Offset below which all records may be acknowledged to producers. Consumers see these records after
+        :meth:`dispatch`; see :mod:`~raptormq.storage.log.confirmation`.
         """
         return self._confirmation.offset
 
     @property
     def start_offset(self) -> int:
-        """Offset of the first byte that is still in the log."""
+        """Offset of the oldest byte in the log."""
         return self._log.min_offset
 
     @property
@@ -221,7 +221,7 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
-        """The log is durable up to this offset."""
+        """Offset below which the log is durable."""
         return self._log.flushed_offset
 
     def on_confirmed(self, end_offset: int, callback: OffsetCallback) -> None:
@@ -235,7 +235,7 @@ class MessageStore:
         depends on these records is written.
 
         Raises:
-            StorageError: it will never be, because the log cannot be written or confirmed.
+            StorageError: the records will never be on disk, because the log cannot be written.
         """
         await self._flusher.wait_flushed(end_offset)
 
@@ -243,7 +243,7 @@ class MessageStore:
         """Wait until everything below ``end_offset`` is confirmed.
 
         Raises:
-            StorageError: it will never be, because the log cannot be written or confirmed.
+            StorageError: the records will never be confirmed, because the log cannot be written or confirmed.
         """
         if end_offset > self._confirmation.offset:
             await wait_for_offset(self.on_confirmed, end_offset)
@@ -310,12 +310,12 @@ class MessageStore:
         return queue.max_offset if queue is not None else 0
 
     def tombstone_offset(self, topic: str) -> int:
-        """Return where in the log the records of a deleted topic of this name end; 0 when it has none."""
+        """Return the log offset at which the records of a deleted topic of this name end; 0 if there was none."""
         return self._queues.topic_tombstones.get(topic, 0)
 
     async def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first available offset and the offset after the last message; zeros for a queue without messages.
-        The first offset is searched again after each retention run, which may have to load queue items.
+        After a retention run the first offset is searched again, for which queue items may have to be loaded.
         """
         return await self._with_pages(lambda wait: self._queue_bounds(topic, queue_id, wait=wait))
 

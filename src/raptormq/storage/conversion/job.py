@@ -1,15 +1,15 @@
-"""One conversion of the queues of a topic, from its beginning or from where it stopped::
+"""One conversion of the queues of a topic. A conversion that was stopped continues with the step that it had reached::
 
     build     copy until the new queues have caught up with the old ones, compare, make everything durable
-    switch    in the ledger, which decides after a crash; then in memory, within one iteration of the loop
-    finish    the topic table gets the new type, the old files are removed
+    switch    write the switch to the ledger, then replace the queues in memory within one event loop iteration
+    finish    set the new type in the topic table, remove the old files
 
-For a conversion to SimpleCQ the topic table changes before the switch, so that no more batches arrive. A conversion may
-be interrupted at any point: the next start opens complete queues, the old ones before the ledger says ``switched``, the
-new ones after.
+A conversion to SimpleCQ changes the topic table before the switch, so that no more batches arrive. A conversion may be
+interrupted at any point. The next start opens the new queues if the ledger says ``switched``, otherwise the old ones.
+Both are complete at that point.
 
 See also: :mod:`~raptormq.storage.conversion.manager` runs the steps, :mod:`~raptormq.storage.queue.topic_state` keeps
-what survives a restart.
+the ledger.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _PAUSE_S = 0.002
 
 
 class QueueTypes(Protocol):
-    """The types of topics as the broker keeps them."""
+    """The queue types in the broker's topic table."""
 
     def set(self, topic: str, *, is_batch: bool) -> None:
-        """Set the type of ``topic``, immediately for producers and later in the file of the table. Ignored for a
-        deleted topic."""
+        """Set the queue type of ``topic``. Producers see the type at once; the table's file is written later. A
+        deleted topic is ignored."""
 
     async def saved(self) -> None:
         """Wait until all types set so far are durable.
 
         Raises:
-            StorageError: they could not be saved.
+            StorageError: the types could not be saved.
         """
 
 
 class StopRequested(Exception):
-    """Not an error: the conversion was cancelled, or the topic was deleted."""
+    """Raised to end a conversion that was cancelled or whose topic was deleted. It is not an error."""
 
 
 class _Step(Protocol):
@@ -81,7 +81,7 @@ class ConversionProgress:
 
 @dataclass(slots=True)
 class ConversionJob:
-    """A conversion and its queues."""
+    """The state of one conversion: its ledger entry, its progress and its queues."""
 
     entry: ConversionEntry
     conversion: QueueConversion

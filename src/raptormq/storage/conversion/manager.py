@@ -60,9 +60,9 @@ class QueueConverter:
                 self._table.set_type(topic, is_batch=entry.is_batch)
 
     def _is_overruled(self, entry: ConversionEntry) -> bool:
-        """Return whether the entry belongs to a deleted topic, which a crash may leave. A later topic of the same name
-        may have BatchCQ queues. The topic table never declares BatchCQ for a topic whose SimpleCQ queues are in use,
-        and SimpleCQ queues cannot hold all its messages.
+        """Return whether ``entry`` belongs to a topic that was deleted. A crash may leave such an entry. Besides the
+        tombstone, the topic table reveals it: the table never declares BatchCQ for a topic whose SimpleCQ queues are in
+        use, so a later topic of the same name has BatchCQ queues.
         """
         tombstone_offset = self._table.topic_tombstones.get(entry.topic, 0)
         was_deleted = entry.tombstone_offset is not None and tombstone_offset > entry.tombstone_offset
@@ -105,7 +105,7 @@ class QueueConverter:
         """Start or resume the conversion of ``topic``, which must exist. Has no effect if the topic already has the
         type.
 
-        Converting a stopped conversion back to the old type discards the new queues.
+        When a conversion is stopped and the old type is ordered, its new queues are discarded.
 
         Raises:
             ConversionRefused: the topic is being converted to the other type.
@@ -169,7 +169,7 @@ class QueueConverter:
             self._runner.discard_new_queues(job)
 
     async def stop(self, topic: str) -> None:
-        """Stop a conversion. After the switch a conversion is always completed.
+        """Stop a conversion. A conversion that has switched is not stopped: it is always completed.
 
         Raises:
             StorageError: the stop could not be saved.
@@ -203,7 +203,7 @@ class QueueConverter:
             self._ledger.mark_changed()
 
     def progress(self, topic: str) -> ConversionProgress | None:
-        """Return the state of the conversion of ``topic``; None when there was none since the start."""
+        """Return the state of the current or last conversion of ``topic``; None if there was none since the start."""
         job = self._jobs.get(topic)
         if job is None:
             return self._ended.get(topic)

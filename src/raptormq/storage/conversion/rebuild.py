@@ -43,7 +43,7 @@ from raptormq.storage.records import peek, peek_physical_offset, peek_store_time
 class QueueRows:
     """Reads the items of queues of both types as rows.
 
-    Without ``wait`` every method raises PagesMissing when the disk would have to be waited for.
+    If ``wait`` is false, every method raises PagesMissing instead of blocking on the disk.
     """
 
     def __init__(self, log: CommitLog, table: QueueTable) -> None:
@@ -51,7 +51,7 @@ class QueueRows:
         self._table = table
 
     def first_offset(self, queue: ConsumeQueue, *, wait: bool) -> int:
-        """Return the offset of the first message in the log."""
+        """Return the queue offset of the first message whose record is still in the log."""
         return self._table.min_offset(queue, self._log.min_offset, wait=wait)
 
     def last(self, queue: ConsumeQueue, *, wait: bool) -> BatchItem:
@@ -112,12 +112,12 @@ class QueueRows:
 SLICE_ROWS = 128
 """Maximum number of items copied in one step, which takes less than a millisecond."""
 _TAIL_BYTES = 1 << 16
-"""Size in bytes from which a tail is written immediately. Shorter tails are written by the timer."""
+"""Size in bytes from which the tail of a new queue is written immediately. A timer writes shorter tails."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
 class QueueConversion:
-    """The new queues of ``topic``; a builder of the dispatcher until the conversion ends."""
+    """The new queues of ``topic``. The dispatcher uses the object as a builder until the conversion ends."""
 
     def __init__(self, topic: str, log: CommitLog, table: QueueTable, *, to_batch: bool) -> None:
         self.topic = topic
@@ -203,7 +203,7 @@ class QueueConversion:
         """Copy one slice, or mark a queue as caught up. Return True when all queues have caught up.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
             ConversionRefused: an inner batch does not fit the new queues.
             StorageError: the disk cannot read an item or a record.
             OSError: the disk cannot write the new queues.

@@ -1,7 +1,7 @@
 """Compares the queues of a conversion by checksums: SHA-256 over queue offset, log offset, size and tag code of every
 message in the log (28 bytes each, big-endian), queue by queue in the order of their ids.
 
-See also: :mod:`~raptormq.storage.conversion.rebuild` has the queues.
+See also: :mod:`~raptormq.storage.conversion.rebuild` builds the new queues.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class QueueComparison:
         queue differs and is copied again. A queue is copied again at most once.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
             ConversionRefused: a queue differs again after the second copy.
             StorageError: the disk cannot read an item.
         """

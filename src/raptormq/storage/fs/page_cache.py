@@ -62,10 +62,11 @@ class PagesMissing(Exception):
 async def with_pages(
     attempt: Callable[[bool], T], executor: Executor | None, filesystem: FileSystem, attempts: int = MAX_NOWAIT_ATTEMPTS
 ) -> T:
-    """Return the result of ``attempt``, loading what it misses in ``executor`` and repeating it.
+    """Return the result of ``attempt``. After PagesMissing ``executor`` loads the pages, and the call is repeated.
 
-    ``attempt`` takes one argument: whether it has to block on the disk instead of raising PagesMissing. It is true
-    after ``attempts`` calls, and always without an executor. Work is never done by ``attempt`` itself.
+    The argument of ``attempt`` is true if the call has to block on the disk instead of raising PagesMissing for
+    extents: after ``attempts`` calls, and always without an executor. PagesMissing with ``work`` may be raised even
+    then.
 
     Raises:
         StorageError: the work does not end, or a file cannot be read.

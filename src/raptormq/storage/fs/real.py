@@ -28,7 +28,7 @@ to walk the list.
 """
 
 _LOAD_BYTES = 64 * 1024
-"""Fits the CPU cache."""
+"""Bytes of the buffer for loading pages, which fits the CPU cache."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -132,7 +132,7 @@ class Entries(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A file header that is not written yet. Any thread may write it."""
+    """The header of an index file, before it is written. Any thread may write it."""
 
     path: str
     data: bytes
@@ -291,8 +291,8 @@ class IndexFile:
         return older
 
     def prepare(self) -> None:
-        """Prepare an older file for adding: load its slots and make each point to a counted entry. After a crash some
-        point further, possibly unnoticed by later runs.
+        """Load the slots of an existing file, so that entries can be added. A slot that points beyond the counted
+        entries is repaired: an earlier crash may have left it, even one before the last run.
 
         Raises:
             OSError: the disk failed.
@@ -306,8 +306,8 @@ class IndexFile:
             self._repair_slots(slots, wrong)
 
     def _repair_slots(self, slots: _Column, wrong: NDArray[np.bool_]) -> None:
-        """Find the newest entries of the ``wrong`` slots. Only counted entries are read: others may be missing after a
-        power cut or overwritten by later runs.
+        """Point the ``wrong`` slots to their newest counted entries. Entries beyond the counted ones are not read: they
+        may be missing after a power cut, or overwritten by later runs.
         """
         after = self._next
         while after > 1 and wrong.any():
@@ -420,7 +420,7 @@ class IndexFile:
         """Return the number of the newest entry in the chain of ``hashed``; 0 when there is none.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
         """
         number = self._slot(hashed, wait=wait)
         return number if 0 < number <= len(self) else 0
@@ -429,7 +429,7 @@ class IndexFile:
         """Return hash, log offset, seconds and previous entry of an entry.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
         """
         if number >= self._tail_from and self._tail:
             return _ENTRY.unpack_from(self._tail, (number - self._tail_from) * ENTRY_BYTES)
@@ -457,7 +457,7 @@ class IndexFile:
         return data
 
     def release_slots(self) -> None:
-        """Free the memory of the slots: no entries are added any more."""
+        """Free the memory of the slots of a file that gets no more entries, unless some are still unwritten."""
         if not self.is_dirty:
             self._slots = None
 

@@ -39,7 +39,7 @@ def hashes_of_keys(topics: Sequence[str], texts: Sequence[bytes]) -> tuple[NDArr
     others = np.flatnonzero(~alike)
     if not 0 < len(others) <= count // 4:
         return _of_some(topics, texts, of_one_length=not len(others))
-    # Batches that are stored whole: messages of one length, and some properties of batches.
+    # The texts of stored batches: those of the messages have one length, those of the batches themselves differ.
     mask, other_rows = alike.tolist(), others.tolist()
     hashes, owners = _of_some(list(compress(topics, mask)), list(compress(texts, mask)), of_one_length=True)
     of_one_length = bool((lengths[others] == lengths[others[0]]).all())

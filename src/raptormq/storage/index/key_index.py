@@ -49,7 +49,7 @@ _Longs = NDArray[np.int64]
 
 
 class KeyRows(NamedTuple):
-    """One row per key, in log order."""
+    """Keys to insert into an index file, in columns: one row per key, in log order."""
 
     hashes: NDArray[np.int32]
     offsets: _Longs
@@ -57,19 +57,19 @@ class KeyRows(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Unique keys of equal length, of messages at one log offset."""
+    """Unique keys of equal length that belong to messages at one log offset."""
 
     topic: str
     offset: int
     timestamp: int
-    """Store time, ms."""
+    """Store time in ms."""
     key_count: int
     keys: bytes
-    """ASCII, back to back."""
+    """The keys in ASCII, concatenated."""
 
 
 class PendingKeys:
-    """Columns of messages, and runs of unique keys."""
+    """Messages whose keys are to be inserted: columns of messages with their properties, and runs of unique keys."""
 
     __slots__ = ("_offsets", "_runs", "_texts", "_timestamps", "_topics", "count")
 
@@ -170,8 +170,8 @@ class KeyIndex:
     # --- start and stop ---
 
     def open(self, *, crashed: bool) -> None:
-        """Load the files. A file that is no index file with ``slot_count`` slots is set aside: a start does not depend
-        on the index. A file without counted entries is removed; the replay inserts them again.
+        """Load the files. A file that is no index file with ``slot_count`` slots is set aside, because the store can
+        start without its keys. A file without counted entries is removed; the replay inserts its keys again.
 
         Raises:
             OSError: the disk failed.
@@ -200,8 +200,8 @@ class KeyIndex:
             self._filesystem.remove(path)
 
     def log_ends_at(self, offset: int) -> None:
-        """Set the end of the log after a recovery. Messages from ``offset`` on are indexed, even if the index has
-        entries of lost messages at these offsets.
+        """Set the end of the log after a recovery. Messages from ``offset`` on are indexed even if the index has
+        entries at these offsets, because those entries belong to messages that the log has lost.
         """
         self._indexed_offset = min(self._indexed_offset, offset - 1)
 

@@ -62,7 +62,7 @@ class FileSearch:
         """Continue the search and return the log offsets found.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for; repeat the call.
+            PagesMissing: ``wait`` is false and the call would block on the disk; repeat the call.
         """
         if not self._file.is_open:
             self._number = 0  # retention has removed the file with its messages

@@ -1,6 +1,6 @@
 """The commit log: segments of bytes, the gate that refuses writes, flushes, readahead.
 
-Knows offsets and bytes, not records.
+Handles offsets and bytes, not records.
 """
 
 from __future__ import annotations

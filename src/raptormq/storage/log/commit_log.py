@@ -30,11 +30,11 @@ class SegmentWrite(NamedTuple):
 
 _HEAD_BYTES = 64
 _ZEROS = 1 << 20
-"""Most zeros that are written at once."""
+"""Maximum number of zero bytes in one write."""
 _RETRY_MS = 1000
-"""Interval between attempts to allocate a segment on a full disk."""
+"""Interval in ms between attempts to allocate a segment on a full disk."""
 IDLE_MS = 60_000
-"""After this time without an append no bytes of the log count as resident."""
+"""Time in ms without an append after which no bytes of the log count as resident."""
 
 
 def _write_zeros(segment: Segment, begin: int, end: int) -> None:
@@ -58,8 +58,8 @@ class CommitLog:
         clock: Callable[[], int],
         max_open: int = 1024,
     ) -> None:
-        """``resident_bytes`` is how much of the newest log counts as resident. ``max_open`` limits the open files of
-        segments that are neither written nor resident.
+        """The newest ``resident_bytes`` of the log count as resident. ``max_open`` limits the open files of segments
+        that are neither written nor resident.
         """
         self._filesystem = filesystem
         self._folder = folder
@@ -114,8 +114,8 @@ class CommitLog:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """A crash between creating or truncating a file and allocating it leaves a short file, but only after the last
-        record.
+        """Raise StoreDamaged if records follow a short file. A crash before a file is allocated completely leaves a
+        short file too, but only at the end of the log.
         """
         has_successor = False
         for segment in reversed(self.segments):
@@ -128,7 +128,7 @@ class CommitLog:
     def estimated_end(self) -> int:
         """Return the probable end of the records: the end of the last page that was ever written.
 
-        After the death of a process this includes pages that were only loaded to be written
+        After a process was killed, pages that it had only read ahead count as written
         (:mod:`~raptormq.storage.log.readahead`).
         """
         for segment in reversed(self.segments):
@@ -137,11 +137,12 @@ class CommitLog:
         return self.min_offset
 
     def start_at(self, end_offset: int, *, truncate: bool) -> None:
-        """Continue at ``end_offset`` after a recovery; with ``truncate`` all bytes after it are removed.
+        """Continue at ``end_offset`` after a recovery. With ``truncate`` all bytes after it are removed.
 
-        The next segment is kept as the preallocated one if it has no records; other segments after ``end_offset`` are
-        removed. The last segment may be short then, see :meth:`allocate_rest`. No segment may exist after a short one:
-        once it had records, the log could not be loaded.
+        Without ``truncate`` the segment after the last one is kept as the preallocated segment if it has its full size.
+        All other segments after ``end_offset`` are removed. The last segment may be short afterwards, see
+        :meth:`allocate_rest`. A short segment must not be followed by another one, because the log could not be loaded
+        once the later one had records.
         """
         last = len(self.segments)
         while self.segments and self.segments[-1].base > end_offset:
@@ -210,8 +211,8 @@ class CommitLog:
         self.end_offset = end_offset
 
     def _erase(self, places: list[tuple[Segment, int, int]]) -> None:
-        # The next recovery would take complete records of a partially written group for messages.
-        self._partial_writes = places  # if this fails for lack of room, the next write does it first
+        # Without this, the next recovery would restore the complete records of a partially written group.
+        self._partial_writes = places  # if the disk has no room for the zeros, the next write repeats this first
         try:
             for segment, offset, size in places:
                 _write_zeros(segment, offset, offset + size)
@@ -240,7 +241,7 @@ class CommitLog:
         return self.segments[(offset - self.segments[0].base) // self.segment_size]
 
     def _time_of_try(self) -> int:
-        """Return the time in ms, or raise if the next attempt to allocate is not due yet."""
+        """Return the current time in ms. Raise the gate's error if the next attempt to allocate is not due yet."""
         now = self._clock()
         if now < self._retry_at:
             raise self._gate.write_error()
@@ -291,7 +292,7 @@ class CommitLog:
                 self._gate.clear_full(SEGMENT)
 
     def extents(self, begin: int, end: int) -> list[Extent]:
-        """Return the places in files of the bytes ``[begin, end)``, as far as files for them exist."""
+        """Return the extents of the bytes ``[begin, end)``, as far as files for them exist."""
         files = [*self.segments, *filter(None, [self._preallocated])]
         return [
             Extent(file.path, max(begin, file.base) - file.base, min(end, file.end) - max(begin, file.base))
@@ -324,7 +325,7 @@ class CommitLog:
 
         Raises:
             ValueError: ``offset`` is not the end of this log.
-            StoreReadOnly: a write or a flush failed earlier: nobody could rely on the bytes.
+            StoreReadOnly: a write or a flush failed earlier.
         """
         self._gate.check_disk()
         if offset != self.end_offset:
@@ -380,7 +381,7 @@ class CommitLog:
 
     @property
     def mapped_from(self) -> int:
-        """Bytes before this offset are not mapped, except slices that were handed out."""
+        """Offset before which no bytes are mapped, except for slices that callers still hold."""
         return self._released
 
     def is_resident(self, offset: int) -> bool:
@@ -388,8 +389,8 @@ class CommitLog:
         return offset >= self._resident_from and offset >= self.end_offset - self._resident_bytes
 
     def release_mappings(self) -> None:
-        """Release mapped bytes that are not resident any more, which would count as memory of this process. Called
-        periodically.
+        """Release the mappings of bytes that are not resident any more. They would count as memory of this process.
+        Called periodically.
         """
         limit, step = self.end_offset - self._resident_bytes, min(self._resident_bytes, self.segment_size) // 4
         if self._is_idle() and self._resident_from < self.end_offset:
@@ -417,7 +418,7 @@ class CommitLog:
         bad sector can stop the process.
 
         Raises:
-            PagesMissing: without ``wait``, if the read would block on the disk.
+            PagesMissing: ``wait`` is false and the read would block on the disk.
             StorageError: the disk cannot read them.
         """
         segment = self.segment_at(offset)
@@ -459,7 +460,7 @@ class CommitLog:
         return inside and offset // self.segment_size == last // self.segment_size
 
     def has_bytes_at(self, offset: int) -> bool:
-        """Whether the place of the next record holds anything but zeros."""
+        """Whether there are bytes other than zeros where a record at ``offset`` would begin."""
         if not self.min_offset <= offset < self.allocated_end:
             return False
         segment = self.segment_at(offset)

@@ -10,9 +10,9 @@ Under ASYNC_FLUSH a record is confirmed when it is appended, under SYNC_FLUSH wh
 producer and the visibility to consumers wait for the same offset: a consumer that has read a record which a power cut
 removes could commit an offset that another message gets later.
 
-Only this module knows the rule. In a replica the group confirms records (:meth:`Confirmation.confirm`), whatever its
-own disk has. Callbacks of a replica also fail when the member is not the leader any more, because the log may be
-truncated below their offset.
+In a replica the group confirms records (:meth:`Confirmation.confirm`), whether or not they are durable on this disk.
+Callbacks of a replica also fail when the member is not the leader any more, because the log may be truncated below
+their offset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters
 
 
 class _Abandoned(NamedTuple):
-    """Records of a member that no longer leads, which may be truncated: those that end in ``(begin, end]``."""
+    """Unconfirmed records of a former leader, which may be truncated: those that end in ``(begin, end]``."""
 
     begin: int
     end: int
@@ -55,7 +55,7 @@ class Confirmation:
         return self._log.flushed_offset if self._waits_for_flush else self._log.end_offset
 
     def listen(self, listener: Callable[[], object] | None) -> None:
-        """Call ``listener`` whenever the confirmed offset moves other than by an append."""
+        """Call ``listener`` whenever a flush or the group has advanced the confirmed offset, not after an append."""
         self._listener = listener
 
     def on_confirmed(self, end_offset: int, callback: OffsetCallback) -> None:
@@ -102,11 +102,11 @@ class Confirmation:
         self._waiters.complete(self.offset, failure)
 
     def resume(self) -> None:
-        """Let callbacks wait for all records, because this member appends them from now on."""
+        """Stop failing callbacks after :meth:`abandon`, because this member is the leader from now on."""
         self._abandoned = None
 
     def notify(self) -> None:
-        """Call the listener again, because it left work undone."""
+        """Call the listener although the confirmed offset is unchanged, because its last call left work."""
         if self._listener is not None:
             self._listener()
 

@@ -1,8 +1,8 @@
 """Flushes the log: at intervals (ASYNC_FLUSH), or immediately for all waiting callers (SYNC_FLUSH, group commit).
 
 One fdatasync serves all appends that happened before it started. Appends during a flush share the next one (Apache
-RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). Before a flush starts, it waits briefly until as many bytes
-have arrived as the previous flush wrote: producers that were answered together send again together, and a flush for
+RocketMQ ``GroupCommitService``, ``FlushRealTimeService``). A flush starts when as many bytes have arrived as the
+previous flush wrote, or after a short wait: producers that were answered together send again together, and a flush for
 each of them would cost more than the wait (PostgreSQL: ``commit_delay``). A single producer never waits.
 
 The flush runs in its own thread, callbacks run on the event loop. A failed fdatasync is never repeated, because the
@@ -30,11 +30,11 @@ logger = get_logger(__name__)
 _FLUSH = "flush"
 
 GROUP_COMMIT_WAIT_S = 0.004
-"""Longest wait of a flush for as many bytes as the previous one wrote."""
+"""Maximum time in seconds that a flush waits for as many bytes as the previous flush wrote."""
 
 
 class FlushService:
-    """Flushes ``log``; before :meth:`start` only when :meth:`flush` is called."""
+    """Flushes ``log``. Before :meth:`start`, only calls of :meth:`flush` do so."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class FlushService:
         """Return when everything below ``end_offset`` is durable, under ASYNC_FLUSH too.
 
         Raises:
-            StorageError: it never will be.
+            StorageError: the bytes will never be durable.
         """
         await wait_for_offset(self._on_flushed, end_offset)
 
@@ -111,7 +111,7 @@ class FlushService:
         """Flush in this thread, and call the callbacks that wait for it.
 
         Raises:
-            StorageError: the disk failed, now or earlier.
+            StorageError: this flush or an earlier one failed.
             OutOfResources: there is no descriptor; the call can be repeated.
         """
         self._flush_once()

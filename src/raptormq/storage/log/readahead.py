@@ -1,12 +1,12 @@
-"""Loads the pages that the log is about to grow into, before they are written.
+"""Loads the pages beyond the end of the log into the page cache, before the log grows into them.
 
 A write to a page that is not resident waits for the kernel to allocate one and, on a virtual machine, for the host to
 back it: 33 KiB take 13 to 130 us instead of 6. The event loop would spend more time on that than on the rest of its
 work for a batch of messages, so a thread reads beyond the end of the log. Nothing was ever written there, so the disk
 is not read. The distance grows with the rate of the log: an idle broker keeps few pages.
 
-Pages that :mod:`~raptormq.storage.maintenance.page_eviction` has given back serve the same purpose: the kernel reuses
-them. While the log grows by their size nothing is read ahead, which saves filling pages with zeros.
+Pages that :mod:`~raptormq.storage.maintenance.page_eviction` has evicted serve the same purpose: the kernel reuses
+them. While the log grows by the size of the evicted pages, nothing is read ahead, which saves filling pages with zeros.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = get_logger(__name__)
 LEAST_AHEAD_BYTES = 1 << 20
 MAX_AHEAD_BYTES = 16 << 20
 STEP_BYTES = 2 << 20
-"""More is loaded once this much is used up. On a host that has to back each page, larger steps would occupy a CPU long
-enough for clients to notice.
+"""Maximum growth of the log in bytes between two reads. On a host that has to back each page, larger steps would
+occupy a CPU long enough for clients to notice.
 """
 MAX_SKIPPED_BYTES = 512 << 20
-"""Limit of given-back pages that are counted on. Pages that stay free for long may go to another process or to the
-host.
+"""Maximum size in bytes of evicted pages that replace readahead. Pages that stay free for long may go to another
+process or to the host.
 """
 _FAST_S = 0.1
-"""If the log takes its next step within this time, the distance is doubled."""
+"""Time in seconds: if the log grows by a step within it, the distance is doubled."""
 _NEVER = sys.maxsize
 
 
@@ -67,8 +67,7 @@ class PageWarmer:
             self._task.cancel()
 
     def skip_ahead(self, size: int) -> None:
-        """Read nothing while the log grows by ``size`` bytes: that many bytes of pages were just given back to the
-        kernel.
+        """Read nothing while the log grows by ``size`` bytes, because pages of that size were just evicted.
         """
         end = self._log.end_offset
         self._skip_until = min(max(self._skip_until, end) + size, end + MAX_SKIPPED_BYTES)
@@ -103,6 +102,6 @@ class PageWarmer:
 
 
 def _read(filesystem: FileSystem, extents: list[Extent]) -> None:
-    """Runs in a thread. Errors of the disk are ignored here; writes report them."""
+    """Load ``extents``, in a thread. Errors of the disk are ignored, because writes report them."""
     with contextlib.suppress(OSError):
         load_pages(filesystem, extents)

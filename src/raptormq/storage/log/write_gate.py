@@ -1,8 +1,8 @@
-"""Whether the store accepts writes, and the error that a producer gets when it does not.
+"""The state that decides whether the store accepts writes, and the error for a producer whose message is refused.
 
-There are two states of refusal. Paused is temporary: it ends when there is disk space, a descriptor or memory again.
-Read-only is permanent: a write or a flush failed, so the contents of the disk are unknown until a restart with a
-recovery. Reads go on in both states. Each change is logged once.
+Two states refuse writes. Paused is temporary: it ends when there is disk space, a descriptor or memory again. Read-only
+is permanent: a write or a flush failed, so the contents of the disk are unknown until a restart with a recovery. Reads
+continue in both states. Each change is logged once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ logger = get_logger(__name__)
 SEGMENT = "segment"
 WRITE = "write"
 _CLEARED_BY_APPENDS = frozenset({SEGMENT, WRITE})
-"""Sources whose state ends with a successful append. They cannot prevent appends from being tried."""
+"""Sources whose shortage ends with a successful append. Appends are therefore attempted despite these shortages."""
 _LOG_INTERVAL_S = 60.0
-"""On a disk that is almost full, small messages may be accepted and large ones refused alternately."""
+"""Minimum time in seconds between two logged refusals. An almost full disk may alternately accept small messages and
+refuse large ones.
+"""
 
 
 class WriteGate:
-    """Shared by everything that writes, in any thread. The first permanent refusal is kept."""
+    """The state of one store, shared by all writers in all threads. The first permanent refusal is kept."""
 
     __slots__ = (
         "_clock",
@@ -54,12 +56,12 @@ class WriteGate:
         """The first entry of ``_full``."""
         self._lock = threading.Lock()
         self.is_disk_full = False
-        """Whether disk space is one of the resources that are lacking."""
+        """Whether disk space is among the exhausted resources."""
         self.refusal: str | None = None
         """Why writes are refused; None while they are accepted."""
 
     def check(self) -> None:
-        """Raise the error of the current state, unless only an append can find out whether the state is over.
+        """Raise the error of the current state. A shortage that only an append can end is ignored.
 
         Raises:
             StoreReadOnly: a write or flush failed earlier.
@@ -72,7 +74,7 @@ class WriteGate:
             raise self.error()
 
     def check_disk(self) -> None:
-        """Raise if a write or a flush failed earlier. A replica whose gate is closed asks this before it writes.
+        """Check that no write or flush has failed. A follower, whose gate is closed, calls this before it writes.
 
         Raises:
             StoreReadOnly: a write or flush failed earlier.
@@ -103,7 +105,7 @@ class WriteGate:
         return bool(self._full) and not self._read_only
 
     def close(self, reason: StorageError) -> None:
-        """Refuse appends with ``reason`` until :meth:`open`: the store is the replica of a follower."""
+        """Refuse appends with ``reason`` until :meth:`open`, because this member of the group is not the leader."""
         with self._lock:
             self._closed = reason
             self._update()
@@ -149,8 +151,8 @@ class WriteGate:
         self._log_change(shortage)
 
     def _log_change(self, shortage: str | None) -> None:
-        """Log a change of the state. A refusal that begins soon after a logged one is logged only if it lasts: its
-        source reports it again and again.
+        """Log a change of the state. A refusal that begins soon after a logged one is logged only if it lasts. Sources
+        report a lasting shortage repeatedly.
         """
         if self._read_only:
             if self._logged != self._read_only:
@@ -166,12 +168,13 @@ class WriteGate:
             self._logged, self._logged_at = shortage, now
 
     def fail(self, source: str, what: str, error: OSError) -> NoReturn:
-        """Set the state for a failed write and raise its error; ``what`` says what could not be done.
+        """Change the state after a write failed with ``error``, and raise the error of the state. ``what`` names the
+        failed operation.
 
         Raises:
-            DiskFull: the disk is full; the state is full on behalf of ``source``.
-            OutOfResources: no descriptor or memory; the same.
-            StoreReadOnly: anything else; the state is read-only.
+            DiskFull: the disk is full. Writes are refused until ``source`` calls :meth:`clear_full`.
+            OutOfResources: there is no descriptor or no memory. Writes are refused likewise.
+            StoreReadOnly: any other error. The store is read-only.
         """
         reason = f"{what}: {error.strerror or error}"
         if is_no_room(error):

@@ -1,4 +1,4 @@
-"""Makes checkpoints: everything derived from the log is written and made durable, then a file records it.
+"""Makes checkpoints: everything derived from the log is made durable, then the checkpoint file records how far.
 
 The order ensures that a checkpoint never covers data that is not durable. Queue tails are written, queue files are
 flushed, then the headers of the index (which count its entries), the ends of all queues, and the checkpoint file. The
@@ -37,7 +37,7 @@ _MAX_SINGLE_SYNCS = 64
 
 @dataclass(frozen=True, slots=True)
 class SyncJob:
-    """Files to sync, and folders with changed entries, below ``folder``. ``run`` blocks."""
+    """The files and the folders with changed entries, all below ``folder``, that have to be synced."""
 
     filesystem: FileSystem
     folder: str
@@ -45,7 +45,7 @@ class SyncJob:
     folders: frozenset[str]
 
     def run(self) -> None:
-        """Make them durable.
+        """Sync the files and folders. Blocks.
 
         Raises:
             OSError: the disk failed.
@@ -64,7 +64,7 @@ class SyncJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """One checkpoint. ``run`` blocks."""
+    """The blocking part of one checkpoint."""
 
     filesystem: FileSystem
     unsynced: SyncJob
@@ -75,7 +75,7 @@ class CheckpointJob:
     checkpoint: Checkpoint
 
     def run(self) -> None:
-        """Make the queue files durable and write the checkpoint.
+        """Make the queue files durable and write the checkpoint. Blocks.
 
         Raises:
             OSError: the disk failed; the previous checkpoint stays valid.

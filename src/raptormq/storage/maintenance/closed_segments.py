@@ -35,7 +35,7 @@ class CheckResult(NamedTuple):
     """Result of a check."""
 
     reached: int
-    """Where the next check begins: the end of a record."""
+    """Log offset where the next check begins: the end of a record."""
     damaged: list[DamagedRange]
 
 
@@ -43,7 +43,7 @@ class ClosedSegments:
     """The closed segments at one moment. Created on the event loop; one method is then called, in a thread."""
 
     def __init__(self, log: CommitLog, end_offset: int) -> None:
-        """``end_offset``: everything below it is dispatched and flushed."""
+        """Everything below ``end_offset`` is dispatched and flushed."""
         self.start = log.min_offset
         self.end = max(self.start, end_offset - end_offset % log.segment_size)
         """End of the newest closed segment."""
@@ -51,7 +51,7 @@ class ClosedSegments:
 
     def check(self, begin: int, limit: int) -> CheckResult:
         """Check the records from ``begin``, the beginning of a record, up to ``limit`` or somewhat beyond it. Damage is
-        a result, and not an error. Segments that were deleted meanwhile count as checked.
+        reported in the result; it raises no error. Segments that were deleted meanwhile count as checked.
         """
         return self._closing(lambda: self._check(begin, min(limit, self.end)))
 
@@ -132,7 +132,7 @@ class ClosedSegments:
         record is longer.
 
         Raises:
-            StoreDamaged: this copy is damaged there, too, or ``begin`` is not the beginning of a record.
+            StoreDamaged: this replica is damaged in the range, too, or ``begin`` is not the beginning of a record.
             StorageError: the range is not within the closed segments, or the disk cannot read it.
         """
         return self._closing(lambda: self._read_valid(begin, limit, most))
@@ -160,11 +160,12 @@ class ClosedSegments:
         return data[:size]
 
     def repair(self, begin: int, limit: int, data: bytes) -> int:
-        """Write records of another copy in place, durably, and return their end. What the disk has then is compared.
+        """Overwrite damage with ``data``, the records of another replica, and return the end of the records. The bytes
+        are durable and were read back from the disk.
 
         Raises:
             RecordError: ``data`` are not valid records for these offsets, or end beyond ``limit``. Nothing is written.
-            StorageError: the segment was deleted, or the disk failed.
+            StorageError: the segment was deleted, the disk failed, or it returned other bytes.
         """
         return self._closing(lambda: self._repair(begin, limit, data))
 

@@ -113,7 +113,7 @@ class Maintenance:
             await self._remove_expired_files(background)
 
     async def clean_now(self, background: Executor, *, any_hour: bool) -> None:
-        """Apply retention on request, after a checkpoint: without one, the newest segments are kept."""
+        """Make a checkpoint and apply retention. Without the checkpoint, retention would keep the newest segments."""
         with contextlib.suppress(StorageError):  # the gate reports the error
             await self.checkpointer.checkpoint(background, force=True)
         await self.clean(background, any_hour=any_hour)
@@ -171,8 +171,8 @@ class Maintenance:
             StorageError: a ledger could not be written; the timer tries again.
         """
         if not self.parts.deletions.is_saved:
-            # Otherwise a power cut may leave tombstones beyond the end of the log, where another program may write
-            # records.
+            # Otherwise a power cut may leave tombstones beyond the end of the log, and another program may append
+            # records below them.
             await self.parts.flusher.wait_flushed(max(self.parts.deletions.entries.values(), default=0))
             self.parts.deletions.clamp(self.parts.log.min_offset, self.parts.log.end_offset)
         for ledger in (

@@ -34,9 +34,9 @@ WATERMARKS_PER_KEPT = 4
 """Number of watermarks that are added while ``kept_bytes`` are written."""
 MAX_WATERMARKS = 16
 NEW_GROUP_FACTOR = 3
-"""The messages of a topic without groups are kept up to this many times ``kept_bytes`` behind the end of the log."""
+"""Pages of a topic without groups are kept up to this multiple of ``kept_bytes`` behind the end of the log."""
 STALLED_S = 15 * 60
-"""Time in seconds without a change of its offset after which a lagging group is ignored in a queue."""
+"""Time in seconds after which a lagging group whose offset in a queue has not changed is ignored there."""
 RECHECK_S = 5.0
 """Time in seconds until groups that block an eviction are checked again. Clients commit every 5 seconds."""
 _NO_GROUP_YET = frozenset({""})
@@ -155,7 +155,7 @@ class PageEvictor:
         self._next_check_end = end if end > self._log.end_offset else _NEVER
 
     def _new_group_end(self, watermark: _Watermark) -> int:
-        """Return the end of the log at which the messages before ``watermark`` are no longer kept for a first group."""
+        """Return the log end from which on a first group no longer keeps the messages before ``watermark``."""
         return watermark.log_offset + NEW_GROUP_FACTOR * self._kept_bytes
 
     def _ends_of(self, topic: str) -> dict[int, int]:

@@ -60,8 +60,8 @@ class ExpiredFiles(NamedTuple):
 
 
 class Retention:
-    """Applies the limits of ``config``, which may change. :meth:`run` decides on the event loop and returns the
-    blocking part for a thread.
+    """Applies the limits of ``config``, which may change. :meth:`run` selects segments on the event loop and returns
+    the blocking part for a thread.
     """
 
     def __init__(
@@ -95,8 +95,9 @@ class Retention:
         return self.disk_usage.used_ratio
 
     def run(self, now_ms: int, *, any_hour: bool = False, expired_only: bool = False) -> Callable[[], None] | None:
-        """Remove expired segments from the log; with ``any_hour`` also outside the hours of ``deleteWhen``, with
-        ``expired_only`` no younger segment however full the disk is.
+        """Select segments by the table of this module and remove them from the log. With ``any_hour`` expired segments
+        are removed outside the hours of ``deleteWhen`` too. With ``expired_only`` younger segments are kept, however
+        full the disk is.
 
         Return a function that deletes the files of these segments and those that earlier runs failed to delete, or
         raises StorageError. Return None when there is nothing to delete.
@@ -134,7 +135,7 @@ class Retention:
         """Check whether ``queue`` has files whose items all point to deleted records.
 
         Raises:
-            PagesMissing: ``wait`` is False and the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
             StorageError: an item cannot be read.
         """
         if queue.deleted:

@@ -1,4 +1,4 @@
-"""What a scrub of the log checks and repairs next, and when. Pure: no clock, no disk, no network.
+"""The schedule of a scrub: which part of the log is checked or repaired next, and when. No clock, no I/O.
 
 A pass checks every closed segment once, from the oldest one to the newest one. The first pass after a start begins in
 the middle, at a random segment, and continues at the oldest one. Otherwise a broker that is restarted often would never
@@ -19,9 +19,9 @@ from random import Random
 from raptormq.storage.records import DamagedRange
 
 PIECE_BYTES = 256 << 10
-"""Size of one check. A thread needs a few milliseconds for it."""
+"""Size of one check in bytes. A thread needs a few milliseconds for it."""
 RETRY_MS = 60_000
-"""Time between two attempts to repair the same range."""
+"""Time in ms between two attempts to repair the same range."""
 
 
 class ScrubSchedule:
@@ -49,7 +49,7 @@ class ScrubSchedule:
         """Return the range that is to be checked now, or None.
 
         Args:
-            now_ms: the time.
+            now_ms: the current time.
             start: offset of the first byte of the log.
             end: end of the closed segments.
             bytes_per_second: maximum rate; 0 checks nothing.
@@ -96,7 +96,7 @@ class ScrubSchedule:
         return [each for each in damaged if each not in known]
 
     def next_repair(self, now_ms: int) -> DamagedRange | None:
-        """Return the damage whose repair is to be attempted now, or None. It is due again after :data:`RETRY_MS`."""
+        """Return the damage whose repair is due now, or None. Another attempt is due after :data:`RETRY_MS`."""
         for each, due_ms in sorted(self._repair_due.items()):
             if due_ms <= now_ms:
                 self._repair_due[each] = now_ms + RETRY_MS

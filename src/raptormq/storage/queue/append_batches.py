@@ -1,9 +1,8 @@
-"""Groups of records on their way into the log and out of it, in columns.
+"""Groups of records that are appended, dispatched, or read by recovery, in columns.
 
-Columns instead of one object per record keep the append cheap. The same batch is the result of an append, the unit of
-dispatch, and the unit that recovery reads from the log. A list of messages for one queue, which a producer sends in one
-request, is kept as a list until its bytes are in the log, so that the work that its messages have in common is done
-once.
+Columns instead of one object per record keep the append cheap. The result of an append, the unit of dispatch, and the
+unit that recovery reads from the log are the same type. Messages for one queue that a producer sends in one request
+stay together as a list until their bytes are in the log, so that their common fields are packed once.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ class PendingRecord(NamedTuple):
     topic: str
     queue_id: int
     body: bytes | memoryview
-    """As stored, possibly compressed. If it is a view, its buffer must not change until the append returns."""
+    """The body as stored, possibly compressed. The buffer of a view must not change until the append returns."""
     properties: bytes = b""
-    """Text form, UTF-8."""
+    """The properties in their UTF-8 text form."""
     tag_code: int = 0
     """The tag code of the queue item: hash of the TAGS property, 0 without one."""
     born_timestamp: int = 0
-    """Ms since 1970."""
+    """Born time in ms since 1970."""
     born_host: bytes = b"\x7f\0\0\1\0\0\0\0"
-    """ip (4 or 16 bytes) and port (4). The host bits of ``sys_flag`` follow from its length."""
+    """IP (4 or 16 bytes) and port (4) of the producer. Their length determines the host bits of ``sys_flag``."""
     flag: int = 0
     sys_flag: int = 0
     reconsume_times: int = 0
@@ -56,7 +55,7 @@ class PendingBatch(PendingRecord):
 
 
 class PendingList(NamedTuple):
-    """Messages to append to one queue, in the bytes that their producer sent. Each becomes a record of its own. The
+    """Messages to append to one queue, in the bytes that their producer sent. Each message becomes one record. The
     limits of :class:`PendingRecord` apply.
     """
 
@@ -65,11 +64,11 @@ class PendingList(NamedTuple):
     batch: bytes
     """Records of :mod:`raptormq.protocol.batch`, back to back."""
     rows: Sequence[BatchRow]
-    """All records of ``batch``, at least one."""
+    """The parsed messages of ``batch``, at least one."""
     tag_codes: Sequence[int]
-    """One per row."""
+    """Tag codes of the queue items, one per row."""
     common_properties: bytes = b""
-    """Appended to the properties of every message."""
+    """Properties that are appended to those of every message."""
     born_timestamp: int = 0
     born_host: bytes = b"\x7f\0\0\1\0\0\0\0"
     sys_flag: int = 0
@@ -161,7 +160,7 @@ class AppendedLists:
         self.sizes: list[int] = []
         self.queue_offsets: list[int] = []
         self.queues: list[ConsumeQueue | None] = []
-        """One per list; None for a topic that was deleted since."""
+        """Queue of each list; None if its topic was deleted meanwhile."""
 
     @property
     def message_count(self) -> int:
@@ -201,6 +200,6 @@ class AppendedLists:
 
 Appended = AppendResult | AppendedLists
 Arrival = tuple[str, int, int, int]
-"""Messages that became visible to consumers: topic, queue id, next offset of the queue, tag code. It wakes the pulls
-held for the queue. A list has one arrival for each of its tag codes.
+"""Messages that became visible to consumers: topic, queue id, next offset of the queue, tag code. An arrival wakes the
+long-polling pulls of the queue. A list has one arrival for each of its tag codes.
 """

@@ -1,7 +1,7 @@
 """Appends items to BatchCQ queues, in the order of the log.
 
-:mod:`~raptormq.storage.queue.table` calls it for records of BatchCQ topics and writes the tails. Source: Apache
-RocketMQ ``BatchConsumeQueue.putBatchMessagePositionInfo``, ``truncateDirtyLogicFiles``.
+:mod:`~raptormq.storage.queue.table` calls the builder for records of BatchCQ topics and writes the tails. Source:
+Apache RocketMQ ``BatchConsumeQueue.putBatchMessagePositionInfo``, ``truncateDirtyLogicFiles``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raptormq.storage.queue.files import QueueFiles
 logger = get_logger(__name__)
 
 MAX_GAP = 32_767_000
-"""A larger gap between offsets in the middle of a queue counts as a damaged offset."""
+"""Largest gap between offsets in the middle of a queue. A larger gap means that the offset is damaged."""
 
 
 class BatchQueueBuilder:
-    """Appends items. A queue that gets its first unwritten item is added to ``dirty``."""
+    """Appends items to queues. A queue that gets its first unwritten item is added to ``dirty``."""
 
     def __init__(self, files: QueueFiles, dirty: deque[ConsumeQueue]) -> None:
         self._files = files

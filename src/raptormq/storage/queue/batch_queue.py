@@ -1,7 +1,7 @@
-"""A consume queue of a BatchCQ topic: where in the log the batches of a queue are (Apache RocketMQ
+"""A consume queue of a BatchCQ topic: the log offsets of the batches of a queue (Apache RocketMQ
 ``BatchConsumeQueue``, RIP-26).
 
-Items are of 46 bytes, in files of 13,800,000 (:mod:`~raptormq.storage.queue.files`), the first one at byte 0::
+An item has 46 bytes, a file 13,800,000 bytes (:mod:`~raptormq.storage.queue.files`). The first item is at byte 0::
 
      0  physical offset i64
      8  total size i32         of the record
@@ -12,8 +12,8 @@ Items are of 46 bytes, in files of 13,800,000 (:mod:`~raptormq.storage.queue.fil
     38  compacted offset i32   -1
     42  reserved i32           0
 
-Zeros follow the last item. The number of an item says nothing of its messages: they are found by bisection
-(:mod:`~raptormq.storage.queue.batch_search`).
+Zeros follow the last item. Unlike in a SimpleCQ queue, the number of an item is not the queue offset of its message, so
+offsets are searched by bisection (:mod:`~raptormq.storage.queue.batch_search`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BatchItem(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the fields are plausible. False for an item that is visibly damaged."""
+        """Whether the values of the fields are possible; false for an item that is visibly damaged."""
         return self.physical >= 0 and self.size > 0 and self.base >= 0 and self.messages > 0
 
     @property
@@ -73,9 +73,9 @@ class BatchConsumeQueue(ConsumeQueue):
     def __init__(self, topic: str, queue_id: int, topic_field: bytes) -> None:
         super().__init__(topic, queue_id, topic_field)
         self.first_live_item = 0
-        """The item of ``min_offset``. Items before it are dead, or their files are removed."""
+        """Number of the item of ``min_offset``. The records of earlier items are deleted."""
         self.last_read = (-1, 0)
-        """Where the last read ended: a queue offset and the item that begins with it."""
+        """End of the last read: a queue offset, and the number of the item that begins there."""
 
     @property
     def first_item(self) -> int:

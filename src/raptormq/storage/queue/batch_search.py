@@ -54,7 +54,7 @@ class BatchSearch:
     def _scan_for(self, queue: BatchConsumeQueue, number: int, offset: int, wait: bool) -> int:
         """Return the last valid item that begins at or before ``offset``, searching linearly from ``number``.
 
-        Needed only for a gap, or if the bisection has met a damaged item.
+        Called only if there is a gap, or if the bisection has met a damaged item.
         """
         low, high = queue.first_live_item, queue.item_count
         number = max(low, number)
@@ -78,7 +78,7 @@ class BatchSearch:
     def first_live_item(self, queue: BatchConsumeQueue, log_min: int, *, wait: bool) -> int:
         """Return the number of the first item whose record still exists in a log that starts at ``log_min``.
 
-        A damaged item counts as alive, unless the next one is dead.
+        The record of a damaged item counts as existing, unless the record of the next item is deleted.
         """
 
         def is_alive(item: BatchItem) -> bool:

@@ -63,9 +63,9 @@ class ConsumeQueue:
         self.max_offset = 0
         """Offset after the last message that is visible to consumers."""
         self.min_offset = 0
-        """First message whose record is still in the log, as of ``min_checked_at``."""
+        """Offset of the first message whose record is still in the log, as of ``min_checked_at``."""
         self.min_checked_at = 0
-        """``min_offset`` of the log when ``min_offset`` of the queue was determined."""
+        """The log's first offset when ``min_offset`` of this queue was determined."""
         self.max_physical = -1
         """Physical offset of the last item."""
         self.written = 0
@@ -78,7 +78,7 @@ class ConsumeQueue:
         not processed them yet.
         """
         self.delay_ms: int | None = None
-        """Delay of a queue of delayed messages, whose tag codes are the delivery times."""
+        """Delay in ms of a queue of delayed messages, whose tag codes are delivery times; None for other queues."""
 
     @property
     def first_item(self) -> int:

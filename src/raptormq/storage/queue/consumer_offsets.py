@@ -90,7 +90,7 @@ class ConsumerOffsets:
                 yield topic, dict(row)
 
     def topics_and_groups(self) -> Iterator[tuple[str, str]]:
-        """Yield topic and group of each entry, as of the first iteration."""
+        """Yield topic and group of each entry that exists at the first iteration."""
         for key in list(self._table):
             topic, _, group = key.partition(_SEPARATOR)
             yield topic, group
@@ -115,8 +115,8 @@ class ConsumerOffsets:
         self._counter += bool(keys)
 
     def take_changed_rows(self) -> dict[str, dict[int, int] | None]:
-        """Return the rows that commits and removals have changed since the last call by ``topic@group``; None for one
-        that was removed.
+        """Return the rows by ``topic@group`` that commits and removals have changed since the last call. The value of a
+        removed row is None.
         """
         changed, self._changed = self._changed, set()
         return {key: dict(self._table[key]) if key in self._table else None for key in changed}
@@ -126,7 +126,7 @@ class ConsumerOffsets:
         self._changed.add(key)
 
     def rows(self) -> Iterator[tuple[str, dict[int, int]]]:
-        """Yield a copy of each row with its ``topic@group``, as of the first iteration."""
+        """Yield the ``topic@group`` and a copy of each row that exists at the first iteration."""
         for key in list(self._table):
             if key in self._table:
                 yield key, dict(self._table[key])
@@ -171,7 +171,7 @@ def offsets_file(path: str, files: Files) -> JsonFile:
 
 
 def _decode(value: dict[str, Any]) -> tuple[dict[str, dict[int, int]], int]:
-    """Return the offsets and the number of the last change. Raises BodyError, as the loader expects."""
+    """Return the offsets and the number of the last change. Raises BodyError if ``value`` is not valid."""
     table: dict[str, dict[int, int]] = {}
     for key, row in object_at(value, "offsetTable").items():
         if _SEPARATOR not in key:

@@ -1,4 +1,4 @@
-"""The files of the consume queues, the paths that are not durable, and the folders to remove.
+"""The files of the consume queues, the paths that are not durable yet, and the folders that have to be removed.
 
 :class:`QueueFiles` reads and writes the files. A file is named by the position of its first byte. It has its full size
 from the start (6,000,000 bytes, 13,800,000 for batches) but is sparse. 40,000 queues share ``max_open`` descriptors:
@@ -132,7 +132,7 @@ class DeletedFolders:
 
 
 class QueueFormat(NamedTuple):
-    """File layout of one type of queue."""
+    """Sizes and folder of the files of one queue type."""
 
     folder: str
     item_bytes: int
@@ -193,7 +193,7 @@ class QueueFiles:
             self._open.move_to_end(key)
             return file
         path = self.path(queue, start)
-        # Nearly always the first item of a new queue, whose file does not exist yet.
+        # True for the first item of a new queue, whose file nearly always does not exist yet.
         is_first = create and not queue.written
         try:
             file = None if is_first else self._open_file(path)
@@ -244,10 +244,10 @@ class QueueFiles:
         return file
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, *, wait: bool) -> Buffer:
-        """Return up to ``count`` items from item ``offset`` on, at least one; a read ends at the end of a file.
+        """Return 1 to ``count`` items from item ``offset`` on, all from one file.
 
         Raises:
-            PagesMissing: without ``wait``, if the read would block on the disk.
+            PagesMissing: ``wait`` is false and the read would block on the disk.
             StorageError: the file does not exist any more, or the disk cannot read it.
         """
         _, item_bytes, file_size, _ = self.formats[queue.is_batch]

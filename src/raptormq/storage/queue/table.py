@@ -1,7 +1,7 @@
-"""All consume queues of a store: found by topic and queue id, filled by dispatch, written to their files in slices.
+"""All consume queues of a store by topic and queue id. Dispatch fills them, and slices write them to their files.
 
-:mod:`~raptormq.storage.queue.files` has the files, :mod:`~raptormq.storage.recovery.queue_loading` loads the state at a
-start. Belongs to one thread.
+:mod:`~raptormq.storage.queue.files` accesses the files, :mod:`~raptormq.storage.recovery.queue_loading` loads the state
+at a start. The table belongs to one thread.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raptormq.storage.queue.topic_state import ConversionEntry
 logger = get_logger(__name__)
 
 MAX_GAP_ITEMS = 1_000_000
-"""A larger gap between offsets in the middle of a queue counts as a damaged offset."""
+"""Largest gap between offsets in the middle of a queue. A larger gap means that the offset is damaged."""
 
 
 class QueueTable:
-    """The queues, and which of them have unwritten items."""
+    """The queues of a store, and the list of those with unwritten items."""
 
     def __init__(self, files: QueueFiles, delays_ms: tuple[int, ...] = ()) -> None:
         """``delays_ms`` are the delays of the queues of SCHEDULE_TOPIC_XXXX
@@ -278,7 +278,7 @@ class QueueTable:
         """Return the first offset of ``queue`` whose record still exists in the log, which starts at ``log_min``.
 
         Raises:
-            PagesMissing: without ``wait``, if the read would block on the disk.
+            PagesMissing: ``wait`` is false and the read would block on the disk.
         """
         if queue.min_checked_at != log_min:
             before, per_file = queue.first_item, self.files.format(queue).items_per_file

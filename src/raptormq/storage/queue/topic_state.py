@@ -1,9 +1,9 @@
-"""State of topics that a start needs before it loads their queues: queue types, deletions and conversions.
+"""State of topics that a start of the store needs before it loads their queues: queue types, deletions, conversions.
 
 :func:`declared_topics` reads the broker's topic table (``config/topics.json``). The table has the existing topics, and
 the type of their queues in the attribute ``queue.type`` (Apache RocketMQ ``QueueTypeUtils``).
 
-The other two are ledgers of the store (:mod:`~raptormq.storage.fs.topic_ledger`).
+Deletions and conversions are in ledgers of the store (:mod:`~raptormq.storage.fs.topic_ledger`).
 
 :class:`DeletionLedger`, ``config/deletedTopics.json``, has a tombstone for each deleted topic that still has records in
 the log::
@@ -50,8 +50,8 @@ from raptormq.storage.fs import FileSystem, StorePaths, TopicLedger
 
 
 class TopicHistory(NamedTuple):
-    """The topic state that a replica needs before it assigns records to queues, because only later records contain it:
-    the topics of type BatchCQ, and the log offsets where deleted topics end.
+    """The topic state that a replica needs before it assigns records to queues. The log contains this state only in
+    later records.
     """
 
     batch_topics: list[str]
@@ -64,7 +64,7 @@ class DeclaredTopics(NamedTuple):
     """The topics in the broker's topic table."""
 
     names: frozenset[str] | None
-    """None without a table, or if only its backup could be read."""
+    """Names of the topics; None without a table, or if only its backup could be read."""
     batch: frozenset[str]
     """Topics with ``queue.type=BatchCQ``."""
 
@@ -107,9 +107,9 @@ class DeletionLedger(TopicLedger[int]):
         self.mark_changed()
 
     def clamp(self, log_min: int, log_end: int) -> None:
-        """Adapt the entries to the bounds of the log: remove entries before its start, and reduce those beyond its end,
-        which a power cut may leave. Records appended there next are alive, so the ledger has to be saved before the
-        first append.
+        """Remove entries before the start of the log, and reduce entries beyond its end to the end. A power cut may
+        leave such entries. Records appended at their offsets belong to a later topic, so the ledger has to be saved
+        before the first append.
         """
         fitting = {topic: min(end, log_end) for topic, end in self.entries.items() if min(end, log_end) > log_min}
         if fitting != self.entries:
@@ -175,7 +175,7 @@ class ConversionLedger(TopicLedger[ConversionEntry]):
         await self.save(background)
 
     def _decode(self, topic: str, value: object) -> ConversionEntry | None:
-        # Folders of topics that the table does not have are removed, so "" or "../config" must not count as a topic.
+        # The folders of topics that are not in the topic table are removed, so "../config" must not count as a topic.
         if topic_name_error(topic) is not None or not isinstance(value, dict):
             return None
         to, state, offset, tombstone_offset = (value.get(key) for key in ("to", "state", "offset", "deadEnd"))

@@ -88,13 +88,13 @@ class ReadProgress:
         """Whether an omitted record may be a batch, whose unpacked size is unknown."""
 
     def has_room(self, options: ReadOptions, size: int) -> bool:
-        """Return whether one more message or whole batch of ``size`` bytes fits; the first one always does."""
+        """Return whether one more message or whole batch of ``size`` bytes fits. The first message always fits."""
         if not self.messages:
             return True
         return len(self.buffers) < options.max_count and self.bytes + size <= options.max_bytes
 
     def exceeds_filter_limits(self, wanted: PropertyFilter, size: int) -> bool:
-        """Return True when properties of ``size`` bytes exceed the limits of the filter; else count them."""
+        """Return True when properties of ``size`` bytes exceed the limits of the filter; otherwise count them."""
         too_long = self.filtered_messages > 0 and self.filtered_bytes + size > wanted.max_scanned_bytes
         if too_long or self.filtered_messages >= wanted.max_scanned:
             return True
@@ -139,7 +139,7 @@ class BatchReader:
         """Return messages from ``offset`` on, which lies within ``bounds``.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for; it names all extents of the read.
+            PagesMissing: ``wait`` is false and the call would block on the disk; it names all extents of the read.
             BatchEncrypted: the next batch is encrypted, and the reader wants messages.
             StorageError: the disk cannot read the records.
         """
@@ -186,9 +186,9 @@ class BatchReader:
         options: ReadOptions,
         wait: bool,
     ) -> GetResult | None:
-        """Return whole records from item ``number`` on. Stops at the first record that is not resident, does not
-        continue the previous one, or is encrypted and not for this reader. None when that is the first record. Nearly
-        all reads take this path, at a third of the cost of :meth:`get`.
+        """Return whole records from item ``number`` on, up to the first record that is not resident, does not continue
+        the previous one, or is encrypted for a reader that cannot decrypt it. Return None if that is the first record.
+        Nearly all reads take this path, at a third of the cost of :meth:`get`.
         """
         max_count, max_bytes = options.max_count, options.max_bytes
         items = self._files.read(queue, number, max_count, wait=wait)
@@ -264,7 +264,7 @@ class BatchReader:
                 return
 
     def _is_plausible(self, item: BatchItem) -> bool:
-        """Return whether the item is valid, and its record is within the log and in one segment. Others are damaged."""
+        """Return False if the item is damaged: it is invalid, or its record is not within one segment of the log."""
         end = item.physical + item.size
         segment_size = self._log.segment_size
         in_log = end <= self._log.end_offset and item.physical // segment_size == (end - 1) // segment_size
@@ -293,8 +293,8 @@ class BatchReader:
     def _with_neighbours(
         self, queue: BatchConsumeQueue, number: int, count: int, wait: bool
     ) -> Iterator[tuple[BatchItem, bool]]:
-        """Yield up to ``count`` items from ``number`` on, loaded with one read. Each comes with whether its messages
-        continue those of its neighbours.
+        """Yield up to ``count`` items from ``number`` on, loaded with one read. The second value is true if there is no
+        gap between the messages of the item and those of the items before and after it.
         """
         before = self._search.item(queue, number - 1, wait=wait) if number > queue.first_live_item else None
         items = self._search.items(queue, number, count + 1, wait=wait)
@@ -426,8 +426,8 @@ class BatchReader:
         return batch
 
     def _read(self, item: BatchItem, options: ReadOptions, progress: ReadProgress, wait: bool) -> Buffer | None:
-        """Return the record. None when it is damaged, not in memory or must not be copied; ``progress`` records the
-        reason.
+        """Return the record of ``item``. Return None if the record is damaged, not in memory or must not be copied;
+        ``progress`` records the reason.
         """
         log = self._log
         if not options.copies and not log.is_resident(item.physical):

@@ -24,7 +24,7 @@ logger = get_logger(__name__)
 
 MAX_BYTES = 1 << 30
 MAX_ITEMS = 1024
-"""Maximum distance, in items, of the next valid item. A damaged page has 90 items."""
+"""Maximum distance in items from a damaged item to the nearest valid ones. A damaged page has 90 items."""
 _CACHE_BATCHES = 8192
 
 
@@ -92,8 +92,8 @@ class ItemRepairer:
         return True
 
     def _neighbours_before(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
-        """Return the valid items before ``number``, the nearest first. Each has to continue the item before it, because
-        another item in its place would look valid.
+        """Return the valid items before ``number``, the nearest first. The messages of each have to follow those of the
+        item before it, because an item that was written to the wrong place would look valid.
         """
         first = max(queue.first_live_item, number - MAX_ITEMS)
         items = self._items(queue, first, number, wait)
@@ -101,7 +101,9 @@ class ItemRepairer:
         return self._valid_neighbours(items, follow, first)[::-1]
 
     def _neighbours_after(self, queue: BatchConsumeQueue, number: int, wait: bool) -> list[_Neighbour]:
-        """Return the valid items after ``number``, likewise; each has to be continued by the next one."""
+        """Return the valid items after ``number``, the nearest first. The messages of each have to precede those of the
+        next item without a gap.
+        """
         first, end = number + 1, min(queue.item_count, number + 1 + MAX_ITEMS)
         items = self._items(queue, first, end, wait)
         is_last = end == queue.item_count and bool(items) and items[-1].end == queue.max_offset

@@ -59,7 +59,7 @@ class KeyQuery(NamedTuple):
     """A unique key, or a word of KEYS."""
     begin: int
     end: int
-    """Store times in ms, both inclusive."""
+    """``begin`` and ``end`` are store times in ms, both inclusive."""
     whole_batches: bool = False
     """Whether a batch is returned as it is stored if it is encrypted or has the key as its own unique key. Otherwise
     BatchEncrypted is raised for an encrypted batch, and the messages of a batch with that unique key get the key in
@@ -68,8 +68,8 @@ class KeyQuery(NamedTuple):
 
 
 class MessageLookup:
-    """Looks up messages in ``log``; ``queues`` has the tombstones. Without ``wait``, methods raise PagesMissing when
-    the disk would have to be waited for.
+    """Looks up messages in ``log``. ``queues`` has the tombstones of deleted topics. If ``wait`` is false, methods
+    raise PagesMissing instead of blocking on the disk.
     """
 
     def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
@@ -90,8 +90,8 @@ class MessageLookup:
         """Return the record of the message at a log offset; None if there is none.
 
         For the offset of a wrapper the result is the message with ``unique_key``, or the first message if no key is
-        given. With ``allow_encrypted`` an encrypted batch is returned whole for each of its messages; with ``whole``
-        any batch is. Messages of deleted topics are returned with ``include_deleted`` only.
+        given. With ``allow_encrypted`` an encrypted batch is returned whole for each of its messages, with ``whole``
+        any batch. Messages of deleted topics are returned with ``include_deleted`` only.
 
         Raises:
             BatchEncrypted: the message is in an encrypted batch.
@@ -124,7 +124,7 @@ class MessageLookup:
         return record if peek_physical_offset(record) == physical else None
 
     def _readable_end(self, physical: int) -> int:
-        """Return the end of the log, or of the segment of ``physical``."""
+        """Return the end of the segment of ``physical``, or the end of the log if that is earlier."""
         size = self._log.segment_size
         return min(self._log.end_offset, physical - physical % size + size)
 

@@ -68,9 +68,9 @@ class Boundary(Enum):
     """Which message a search by time returns (Apache RocketMQ ``BoundaryType``)."""
 
     LOWER = "LOWER"
-    """The first one stored at or after the time."""
+    """The first message stored at or after the time."""
     UPPER = "UPPER"
-    """The last one stored at or before the time."""
+    """The last message stored at or before the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ReadOptions(NamedTuple):
     encrypted: bool = True
     """Allow batches that are encrypted as a whole."""
     copies: bool = True
-    """Allow copies of records in memory. Without, a read that needs a copy returns ``non_resident``."""
+    """Allow copies of records in memory. If false, a read that needs a copy returns ``non_resident``."""
 
 
 MAX_SCAN_BYTES = 16 << 20
@@ -149,7 +149,7 @@ def scan_properties(
     Damaged records are skipped.
 
     Raises:
-        PagesMissing: without ``wait``, when the disk would have to be waited for; it names all extents of the scan.
+        PagesMissing: ``wait`` is false and the call would block on the disk; it names all extents of the scan.
         StorageError: the disk cannot read the records.
     """
     found: list[Buffer] = []

@@ -1,4 +1,4 @@
-"""Reads messages from a queue: queue items, filter by tag hash, then the records. Resident records are not copied.
+"""Reads messages from a queue: its items, filtered by tag hash, then their records. Resident records are not copied.
 
 Damaged records and queue items are skipped and logged; consumers get the messages before and after them.
 
@@ -38,7 +38,7 @@ class QueueReader:
         """Return the messages that ``options`` select, from ``offset`` on.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
             StorageError: the disk cannot read the records.
         """
         max_count, max_bytes, tag_filter = options.max_count, options.max_bytes, options.tags
@@ -184,7 +184,7 @@ class QueueReader:
         outside the queue.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
         """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -204,7 +204,7 @@ class QueueReader:
         when all are younger.
 
         Raises:
-            PagesMissing: without ``wait``, when the disk would have to be waited for.
+            PagesMissing: ``wait`` is false and the call would block on the disk.
         """
         first = self._queues.min_offset(queue, self._log.min_offset, wait=wait)
         if isinstance(queue, BatchConsumeQueue):

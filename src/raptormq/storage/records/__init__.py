@@ -1,4 +1,4 @@
-"""Messages to log bytes and back: packing and appending, parsing, scanning, dispatch to the queues.
+"""Converts messages to log bytes and back: packing and appending, parsing, scanning, dispatch to the queues.
 
 Depends on the layout of records, not on the readers of queues or on responses.
 """

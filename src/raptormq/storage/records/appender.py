@@ -1,4 +1,4 @@
-"""Packs messages into log bytes and appends them; the hottest loop of the broker.
+"""Packs messages into log bytes and appends them. This is the hottest loop of the broker.
 
 :class:`Appender` appends a group atomically with one write (Apache RocketMQ ``CommitLog.asyncPutMessage``).
 A :class:`Packer` encodes the records and assigns the offsets. Physical offsets follow the end of the log, queue offsets
@@ -176,13 +176,13 @@ _PAIR = ord("\x02")
 
 @lru_cache(maxsize=16)
 def _before_body(common_bytes: int) -> struct.Struct:
-    """A record up to its body. The fields that the messages of a list have in common are one field."""
+    """Return the struct of a record up to its body. Fields that are common to a list are one field of the struct."""
     return struct.Struct(f">iiIiiqq{common_bytes}si")
 
 
 @lru_cache(maxsize=256)
 def _after_body(topic_bytes: int) -> struct.Struct:
-    """Topic with its length, and PROPLEN."""
+    """Return the struct of the topic with its length, and PROPLEN."""
     return struct.Struct(f">{topic_bytes}sh")
 
 
@@ -313,7 +313,7 @@ class Packer(Protocol[Pending_contra, Group]):
 
 
 class Appender:
-    """Appends to ``log``."""
+    """Appends groups of messages to ``log``."""
 
     def __init__(
         self,

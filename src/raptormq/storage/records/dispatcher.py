@@ -1,8 +1,8 @@
 """Dispatch: from the log to the queues and indexes that are derived from it (Apache RocketMQ ``ReputMessageService``).
 
-Each builder gets every batch once, in the order of the log, and never a batch beyond the confirmed offset. After an
-append the batch is in memory and nothing is read. Recovery reads batches from the log and passes them to the same
-builders, which therefore skip what they have already.
+Each builder gets every batch once, in the order of the log, and never a batch beyond the confirmed offset. The batch of
+an append is still in memory, so nothing is read from the log. Recovery reads batches from the log and passes them to
+the same builders, which therefore skip records that they have already.
 """
 
 from __future__ import annotations

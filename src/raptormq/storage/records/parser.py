@@ -9,7 +9,8 @@ rmq_sys_wheel_timer) has a :class:`TimerCode` instead of a tag code, which says 
     code = time in ms (property TIMER_OUT_MS) * 2 + 1 for a recall (property TIMER_DEL_UNIQKEY), + 0 for a message
 
 So pending timer messages are found from the queue alone, without reading the log. Apache RocketMQ stores the hash of
-the tags there and ignores it (``TimerMessageStore.enqueue``). Hashes are smaller than any code of today.
+the tags as the tag code and ignores it (``TimerMessageStore.enqueue``). Hashes are smaller than any timer code after
+1970.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from raptormq.storage.queue import PendingRecord
 
 _DUE_DIGITS = 17
 _FIRST_CODE = 1 << 33
-"""The code of a day in 1970; larger than any hash of tags."""
+"""Smallest value that counts as a timer code. It stands for a day in 1970 and is larger than any hash of tags."""
 _LAST_CODE = 1 << 62
 
 
 class TimerCode(NamedTuple):
-    """A decoded timer code. The order is that of delivery: recalls precede the messages that they recall."""
+    """A decoded timer code: the due time, and whether the message recalls another message that is due then."""
 
     due_ms: int
     recall: bool
@@ -84,9 +85,9 @@ class ParsedRecord(NamedTuple):
     born_timestamp: int
     sys_flag: int
     properties: bytes
-    """Text form, valid UTF-8."""
+    """The properties in their text form, which is valid UTF-8."""
     body: bytes = b""
-    """Set only for the wrapper of an inner batch."""
+    """The body of the wrapper of an inner batch; empty for all other records."""
     prepared_transaction_offset: int = 0
 
 
@@ -187,7 +188,7 @@ def parse_record(data: bytes, at: int, offset: int) -> ParsedRecord:
     """Parse the record of log offset ``offset``, which is at ``at`` of ``data``. Size and magic have been checked.
 
     Raises:
-        RecordError: it belongs to another offset, its lengths are inconsistent, or its body has a wrong CRC.
+        RecordError: the record belongs to another offset, its lengths are inconsistent, or its body has a wrong CRC.
     """
     try:
         fixed = _FIXED[_SYS_FLAG.unpack_from(data, at + SYS_FLAG_AT)[0] & _V6_HOSTS]

@@ -3,7 +3,7 @@
 :class:`LogScanner` scans in one thread. A place without a valid record is either the end of the log (no valid record
 follows: zeros, or the torn tail of a crash) or damage (a valid record follows). To tell them apart the scanner searches
 for the next record: a magic number at a place that the record's own PHYSICALOFFSET field confirms. Damage is skipped
-and reported, and never taken for the end.
+and reported.
 
 :class:`ConcurrentScanner` does the same for the concurrent build of queues and index
 (``enableBuildConsumeQueueConcurrently``; Apache RocketMQ ``ConcurrentReputMessageService``). Other processes parse the
@@ -12,8 +12,8 @@ parsed this way. The end of a segment, damage and the end of the log are left to
 so both scanners find the same records and report the same damage.
 
 Parsing uses processes instead of threads because of the GIL. The processes receive bytes and return columns
-(:class:`ParsedBlock`): to transfer a column of small integers or of one repeated topic costs a tenth of the same values
-as objects.
+(:class:`ParsedBlock`): the transfer of a column of small integers, or of one repeated topic, costs a tenth of the
+transfer of the same values as objects.
 
 :mod:`~raptormq.storage.records.parser` parses one record, :mod:`~raptormq.storage.recovery.recovery` uses the scanners.
 """
@@ -54,10 +54,10 @@ class ParsedBlock(NamedTuple):
     queue_offsets: tuple[int, ...]
     store_timestamps: tuple[int, ...]
     columns: tuple[tuple[object, ...], ...]
-    """One per field of :class:`~raptormq.storage.queue.append_batches.PendingRecord`."""
+    """One column per field of :class:`~raptormq.storage.queue.append_batches.PendingRecord`."""
 
     def records(self) -> list[PendingRecord]:
-        """Return the records as builders take them."""
+        """Return the records in the form that builders take."""
         return list(map(PendingRecord._make, zip(*self.columns, strict=True)))
 
 
@@ -88,9 +88,9 @@ _BATCH_BYTES = 16 << 20
 _MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 _NO_RECORD = "no record"
 _HEAD_BYTES = 128
-"""At least the fields of a record up to the body."""
+"""Number of bytes that contain at least the fields of a record up to its body."""
 _MAX_OVERHEAD_BYTES = 256 << 10
-"""More than topic, properties and the other fields of a record can have."""
+"""Upper limit of the size of a record without its body: topic, properties and the other fields."""
 
 
 class DamagedRange(NamedTuple):
@@ -116,10 +116,9 @@ class LogScanner:
         self._window_at = 0
 
     def skip(self, until_ms: int) -> None:
-        """Skip records stored up to ``until_ms`` without parsing them. It stops before anything that is not a plain
-        record.
+        """Skip records stored up to ``until_ms`` without parsing them. Stop before anything that is not a record.
 
-        The last skipped record is parsed, because the time in the head of a torn record can be anything.
+        The last skipped record is parsed, because a torn record may contain any time.
         """
         last = self._skip_unparsed(until_ms)
         if last is not None and self.record_at(last) is None:
@@ -218,8 +217,8 @@ class LogScanner:
         return None
 
     def read_valid_block(self, offset: int) -> bytes:
-        """Return complete records from ``offset`` on, at most one window. The result is empty if there is anything else
-        at ``offset``.
+        """Return complete records from ``offset`` on, at most one window. The result is empty if no record begins at
+        ``offset``.
         """
         segment = self._segment(offset)
         if segment is None:
@@ -327,12 +326,12 @@ def _add(batch: AppendResult, record: ParsedRecord) -> None:
 
 
 MIN_CONCURRENT_BYTES = 16 * WINDOW_BYTES
-"""This much of a log is scanned before processes have started."""
+"""Number of bytes that this process scans before it starts others, since most scans end earlier."""
 _MAX_PROCESSES = 8
 _POOL_ERRORS = BrokenExecutor, OSError, ImportError, NotImplementedError
-"""A process was killed, no other one can be started, or the system has no semaphores."""
+"""Errors of the pool: a process was killed, no other one can be started, or the system has no semaphores."""
 _AHEAD = 2
-"""Blocks in flight per process: one is parsed while the next one waits."""
+"""Number of blocks passed to each process: one is parsed while the next one waits."""
 
 
 @contextmanager
@@ -351,7 +350,7 @@ def parsing_processes() -> Iterator[tuple[Executor, int]]:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed; otherwise it would wait for work for ever."""
+    """End this process when its parent is killed. Otherwise the process would wait for work forever."""
     import multiprocessing
 
     parent = multiprocessing.parent_process()

@@ -15,8 +15,8 @@ because such a queue has no record in the part of the log that is replayed::
          length u16            of the topic, 0: the topic of the entry before
          topic
          queue id i32
-         min offset i64        the first message, as far as known
-         max offset i64        behind the last message
+         min offset i64        of the first message, as far as known
+         max offset i64        of the next message
          physical offset i64   of the last item
 
 The file is replaced by rename before the checkpoint is written, so the checkpoint is never ahead of the file unless
@@ -155,8 +155,8 @@ class QueueCheck:
                 raise RebuildRequired(f"{end.topic}/{end.queue_id} {missing_part}")
 
     def check_tombstones(self) -> None:
-        """Check that no queue has messages of a deleted topic. Another program that recovers from a crash restores
-        them, and then leaves out those of a topic that was created again.
+        """Check that no queue has messages of a deleted topic. RocketMQ restores such messages when it recovers from a
+        crash, and then omits those of a later topic of the same name.
 
         Raises:
             RebuildRequired: a queue has such messages.
@@ -183,9 +183,9 @@ class QueueCheck:
         return ""
 
     def _begins_with_log(self, queue: ConsumeQueue) -> bool:
-        """Return whether the queue begins where the log begins: the record of its first item is deleted or is the first
-        of the log, so the missing items pointed to deleted records. A queue without items passes when the replay covers
-        the whole log.
+        """Return whether the missing items at the beginning of the queue pointed to deleted records: the record of the
+        first item is deleted or is the first of the log. The result for a queue without items is true if the replay
+        covers the whole log.
         """
         if queue.max_physical < 0:
             return self._start <= self._log_min

@@ -17,7 +17,7 @@ from raptormq.storage.fs import Buffer, FileSystem
 from raptormq.storage.queue import FILLER_SIZE, SWITCHED, BatchConsumeQueue, ConsumeQueue, QueueTable
 
 BLOCK_ITEMS = 200
-"""Items per read, about a page."""
+"""Number of items per read, about a page."""
 _NO_LIMIT = 1 << 62
 _PLACE = struct.Struct(">qi")
 
@@ -163,7 +163,7 @@ def _find_end(table: QueueTable, queue: ConsumeQueue, starts: list[int], limit: 
 
 
 def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, limit: int) -> bool:
-    """Return False if a full block was considered the last one only because the first item after it is damaged."""
+    """Return False if trusted items follow ``block``, which seemed the last one because the next item is damaged."""
     files = table.files
     at = (block + 1) * BLOCK_ITEMS
     layout = files.format(queue)
@@ -174,8 +174,8 @@ def _ends_after(table: QueueTable, queue: ConsumeQueue, first: int, block: int, 
 
 
 def _last_block(table: QueueTable, queue: ConsumeQueue, first: int, limit: int) -> tuple[int, Buffer]:
-    """Return the last block with a trusted item, of the file that starts with item ``first``. It is the first block of
-    most files.
+    """Return number and items of the last block with a trusted item in the file that starts with item ``first``. In
+    most files that is the first block.
     """
     files = table.files
     layout = files.format(queue)
