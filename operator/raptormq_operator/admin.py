@@ -25,7 +25,7 @@ from raptormq_operator.model.cluster import Tls
 T = TypeVar("T")
 
 TOPICS_AT_ONCE = 500
-"""Topics per update request. A request of this size has about 100 kB."""
+"""Maximum number of topics per update request. Such a request has about 100 kB."""
 
 CONNECT_TIMEOUT_S = 3.0
 CLIENTS = 500
@@ -104,7 +104,7 @@ class ClusterAdmin(Protocol):
         """Return the status of the broker's group (31011), including whether `restarting` may be restarted."""
 
     async def transfer_leadership(self, broker: str, to: str | None = None) -> None:
-        """Request a transfer of leadership (31012) to the member `to`, or to the one with the longest log."""
+        """Request a transfer of leadership (31012) to the member `to`, by default to the one with the longest log."""
 
     async def change_members(self, broker: str, action: str, member: str) -> None:
         """Request a membership change from the leader of a group (31014): `addLearner`, `promote` or `remove`."""
@@ -168,8 +168,8 @@ class ClientAdmin:
 
 
 class Questions:
-    """`ClusterAdmin` over one or more clients. A request goes to the next client when the server closes the connection
-    (wrong transport) or rejects the signature."""
+    """`ClusterAdmin` over one or more clients. A request is repeated with the next client when the server closes the
+    connection (wrong transport) or rejects the signature."""
 
     def __init__(self, clients: Sequence[tuple[ClientConfig, AdminClient]]) -> None:
         self._clients = clients

@@ -22,16 +22,16 @@ from raptormq_operator.model.cluster import DLEDGER, Cluster, GroupSize, Member
 T = TypeVar("T")
 
 LEADER = "leader"
-"""The role of a member that leads (`ReplicationState`)."""
+"""Role of the leader of a Dledger group (`ReplicationState`)."""
 MASTER, SLAVE = "master", "slave"
-"""The roles of a master and its slaves."""
+"""Roles of the members of a group with a master."""
 CLOSE_BYTES = 1 << 20
-"""Maximum lag of a slave in bytes that counts as caught up; brokers use the same limit."""
+"""Maximum lag in bytes of a slave that counts as caught up. Brokers use the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterProbe:
-    """Responses by address. A string in place of a response is the error message."""
+    """Responses by address of the server. A server that did not respond has an error message instead."""
 
     name_servers: Mapping[str, Listing | str]
     brokers: Mapping[str, str | None]
@@ -53,7 +53,7 @@ class ClusterProbe:
     """Sizes of the groups of the cluster that was probed, by group."""
 
     def within(self, cluster: Cluster) -> ClusterProbe:
-        """Return the probe of the brokers of `cluster`, a part of the probed ones."""
+        """Return the probe without the brokers that `cluster` does not have."""
         addresses = {member.address for member in cluster.members}
         others = {address for address in self.brokers if address not in addresses}
 
@@ -95,8 +95,8 @@ class ClusterProbe:
         return listed, self.silent().keys(), self.refusals.keys(), leaders, following, self.found_by_route(cluster)
 
     def leader(self, cluster: Cluster, group: int) -> Member | None:
-        """Return the member that reports that it leads the group; of two, the one with the higher term, or the
-        configured master.
+        """Return the leader or master of the group according to the members' reports. Of two, return the one with the
+        higher term or the configured master.
         """
         leading = [
             (state.term, cluster.is_master(member), member)
@@ -112,8 +112,8 @@ class ClusterProbe:
         return own is not None and bool(own.answering)
 
     def lag(self, cluster: Cluster, member: Member) -> int | None:
-        """Return the lag of a slave in bytes: as reported by itself while it follows, otherwise from the ends of both
-        logs; None if unknown.
+        """Return the lag of a slave in bytes; None if unknown. A slave that follows its master reports the lag itself.
+        Otherwise the lag is computed from the ends of both logs.
         """
         state, own = self.replication.get(member.address), self._own(member)
         if state is None or state.role != SLAVE:
@@ -126,7 +126,7 @@ class ClusterProbe:
         return max(0, self.replication[master.address].confirmed_offset - state.last_offset)
 
     def caught_up(self, cluster: Cluster, member: Member) -> bool:
-        """Return whether a slave follows its master and has all its messages, except those in transit."""
+        """Return whether a slave follows its master and has all its messages except the latest ones (`CLOSE_BYTES`)."""
         lag = self.lag(cluster, member)
         return self.follows(member) and lag is not None and lag <= CLOSE_BYTES
 
@@ -163,8 +163,9 @@ class ClusterProbe:
         return tuple(names.broker(group) for group in range(cluster.groups) if self.leader(cluster, group) is None)
 
     def found_by_route(self, cluster: Cluster) -> tuple[str, ...]:
-        """Broker names of the groups whose leader is listed by a name server under its own address. Its Service does
-        not reach it, and clients find the next leader only when they refresh their routes.
+        """Broker names of the groups whose leader a name server lists under the address of its pod and not of its
+        Service. The Service does not reach that leader, and clients find the next one only when they refresh their
+        routes.
         """
         leaders = self.masters(cluster) if cluster.is_dledger else ()
         listings = [said for said in self.name_servers.values() if not isinstance(said, str)]
@@ -175,8 +176,8 @@ class ClusterProbe:
         )
 
     def missing(self, name_server: str, cluster: Cluster) -> tuple[Member, ...]:
-        """Brokers that a name server does not list under their address; all of them when it did not respond. In a
-        Dledger group the id follows the role: the leader has 0, under its own address or that of its Service.
+        """Brokers that a name server does not list under their address; all brokers if it did not respond. The leader
+        of a Dledger group has broker id 0, and may also be listed under the address of its Service.
         """
         listing = self.name_servers[name_server]
         if isinstance(listing, str):

@@ -89,8 +89,7 @@ def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnos
 
 
 def _held(plan: Plan) -> list[str]:
-    """Return the pending changes of brokers with their reasons; brokers with the same change and reason share a
-    text."""
+    """Return a text for each pending change with its reason. Brokers with the same change and reason share a text."""
     alike: dict[tuple[str, str], list[str]] = {}
     for held in plan.held:
         alike.setdefault((held.change, held.why), []).append(held.broker)
@@ -179,8 +178,8 @@ def status(
 ) -> dict[str, Any]:
     """Return the status without conditions. `plan` is None for a rejected spec; then no broker counts as updated.
 
-    `previous` is `status.brokers` before, by name: `waiting.since` is carried over from it. `stores` is the recorded
-    state of each broker's store (see `concerns`).
+    `previous` has the entries of the last `status.brokers` by name, from which `waiting.since` is copied. `stores` is
+    the recorded state of each broker's store (see `concerns`).
     """
     members = cluster.members
     serving = probe.serving(cluster)

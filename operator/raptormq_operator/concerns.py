@@ -31,7 +31,7 @@ LATELY = timedelta(minutes=10)
 _LACKS_SECRET = frozenset({"FailedMount", "FailedToRetrieveImagePullSecret"})
 
 Stores = dict[str, dict[str, Any]]
-"""`store` of each broker, by the name of its StatefulSet."""
+"""`status.brokers[].store` by the name of the broker's StatefulSet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def stores(
     """
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
     found: dict[str, dict[str, Any]] = {}
-    # A follower or a slave that has lost its disk, or has to cut its log, has lost nothing of the group.
+    # The group loses no message when a follower or a slave loses its disk or truncates its log.
     members = cluster.members if not cluster.is_replicated else filter(cluster.is_master, cluster.members)
     for member in members if not cluster.is_dledger else ():
         before = dict(previous.get(member.name, {}))

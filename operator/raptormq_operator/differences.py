@@ -43,7 +43,7 @@ class Difference(NamedTuple):
     """A field whose value differs from the wanted value. Values are JSON texts; "" when the field is absent."""
 
     field: str
-    """`spec.template.spec.containers[name=broker].image`."""
+    """Path of the field: `spec.template.spec.containers[name=broker].image`."""
     has: str
     wants: str
 

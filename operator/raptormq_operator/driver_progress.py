@@ -1,7 +1,7 @@
 """Progress of the streaming queries of a SparkPipeline, queried from its driver over HTTP.
 
-The document and the server are in `pyspark_raptormq.pipeline_progress` and `pipeline_driver`. Tests replace the
-protocol `DriverProgress`.
+`pyspark_raptormq.pipeline_progress` defines the document, and `pyspark_raptormq.pipeline_driver` serves it. Tests
+replace the protocol `DriverProgress`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raptormq_operator.manifests.pipeline import PROGRESS_PORT
 
 TIMEOUT_S = 3.0
 MAX_ANSWER = 1 << 20
-"""Largest document in bytes."""
+"""Maximum size of a document in bytes."""
 
 Progress = Mapping[str, Any]
 

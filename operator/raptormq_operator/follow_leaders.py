@@ -1,5 +1,5 @@
-"""Updates the Services of leaders. Each leader is asked whether it still leads. If it does not, all members of its
-group are asked.
+"""Updates the Services of leaders. The operator asks each leader whether it still leads. If it does not, the operator
+asks all members of its group.
 
 A reconciliation of the whole cluster takes as long as its slowest server, and a change of the leader often coincides
 with an unresponsive server. The leaders therefore have a separate lane, with one short request per second and group.
@@ -26,13 +26,13 @@ from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.parts import ReconcilerParts
 
 LOOK_S = 1.0
-"""Interval of requests to a leader."""
+"""Interval in seconds of requests to a leader."""
 SEEK_S = 0.3
-"""The same interval while a group has no leader, or its Service could not be updated."""
+"""Interval in seconds of requests to a group that has no leader, or whose Service could not be updated."""
 SEEK_LOOKS = 100
-"""Number of consecutive requests without a leader after which the longer interval applies."""
+"""Number of consecutive checks in vain after which `LOOK_S` applies instead of `SEEK_S`."""
 ASK_S = 0.7
-"""Timeout of one request."""
+"""Timeout of one request in seconds."""
 QUESTIONS_PER_S = 200
 """Maximum number of groups to which requests are sent per second. With more groups, the interval is longer."""
 
@@ -47,11 +47,11 @@ class _Followed:
     members: dict[int, int] = field(default_factory=dict)
     """Index of the member that the Service selects, by group."""
     looks_in_vain: int = 0
-    """Number of consecutive checks that found no leader, or could not update a Service."""
+    """Number of consecutive checks that found no leader or could not update a Service."""
 
 
 class LeaderFollower:
-    """Checks the leaders of one cluster per call."""
+    """Checks the leaders of one cluster and updates their Services, once per call."""
 
     def __init__(self, parts: ReconcilerParts, look_at_cluster: Callable[[str, str], None]) -> None:
         """`look_at_cluster` is called with the namespace and name of a cluster whose leader has changed."""
@@ -84,7 +84,7 @@ class LeaderFollower:
         return max(soon, self._leaders.group_count / QUESTIONS_PER_S)
 
     async def _seek(self, admin: ClusterAdmin, cluster: Cluster, group: int) -> bool:
-        """Find the leader of a group. Return whether there is one."""
+        """Ask the members of a group which of them leads. Return whether a leader was found."""
         members = cluster.group(group)
         known = self._leaders.of(cluster).get(group)
         if known is not None and known < len(members):
@@ -96,8 +96,8 @@ class LeaderFollower:
         return await self._first(admin, cluster, members)
 
     async def _first(self, admin: ClusterAdmin, cluster: Cluster, members: Sequence[Member]) -> bool:
-        """Send requests to the members concurrently until one reports that it leads. Unresponsive members cause no
-        delay.
+        """Ask the members concurrently until one reports that it leads; return whether one did. Unresponsive members
+        cause no delay.
         """
         asked = {asyncio.ensure_future(_ask(admin, member)): member for member in members}
         left = set(asked)

@@ -1,4 +1,4 @@
-"""Event handlers. They only enqueue work for a lane.
+"""Event handlers, which enqueue work for the lanes.
 
 Events of BrokerCluster and Topic come from kopf (`kopf_watch`), events of SparkPipelines and of child objects from
 reflectors (`kube.reflector`). Both deliver every existing object at the start and every later change, some more than

@@ -1,8 +1,8 @@
 """Supervised kopf instance that watches BrokerClusters and Topics in one namespace.
 
 kopf stops at the first rejected watch, does not detect a CustomResourceDefinition that is created later, and cancels
-all tasks of its event loop when it stops. Each namespace therefore has its own kopf instance, in a thread with its own
-event loop, and this supervisor restarts it:
+all tasks of its event loop when it stops. Each namespace therefore has its own kopf instance in a thread with its own
+event loop. This supervisor restarts the instance:
 
     the API server serves both kinds? -> kopf -> both watches started -> list: existing and deleted objects
          ^                                                                   |
@@ -34,13 +34,13 @@ from raptormq_operator.retries import Retries
 
 KINDS = {"brokerclusters": "BrokerCluster", "topics": "Topic"}
 BEGIN_S = 30.0
-"""Time limit for kopf to start both watches."""
+"""Time limit in seconds for kopf to start both watches."""
 CHECK_S = 5.0
-"""Interval of the check that the API server serves both kinds."""
+"""Interval in seconds of the check that the API server serves both kinds."""
 LIST_S = 600.0
-"""Interval of full lists, as a safeguard against lost events."""
+"""Interval in seconds of full lists, as a safeguard against lost events."""
 STOP_S = 3.0
-"""Time limit for kopf to stop. Its thread is a daemon and does not delay the end of the process."""
+"""Time limit in seconds for kopf to stop. Its thread is a daemon and does not delay the end of the process."""
 
 Handler = Callable[[str, str | None, Mapping[str, Any]], None]
 """Callback (kind, event type of kopf, object). It runs on the event loop of the caller of `KopfWatch.run`."""
@@ -70,7 +70,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
-    """Return the credentials of the pod's service account, or else of the kubeconfig, like `kube.client`."""
+    """Return the credentials that `kube.client` uses: of the pod's service account, or else of the kubeconfig."""
     info = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
     if info is None:
         raise kopf.LoginError("no service account and no kubeconfig found to connect to the Kubernetes API server")
@@ -217,7 +217,7 @@ class _KopfThread:
         """Wait until both watches have started.
 
         Raises:
-            KubeError: They did not start within `BEGIN_S`, or kopf stopped.
+            KubeError: The watches did not start within `BEGIN_S`, or kopf stopped.
         """
         began = asyncio.ensure_future(self._all_watching.wait())
         either: set[asyncio.Future[Any]] = {began, self._ended}

@@ -13,7 +13,7 @@ retried with exponential backoff (`retries`).
             |     ^ added meanwhile
             `-----'
 
-Source: the workqueue of controller-runtime has the same semantics with one queue and a number of workers; there slow
+Source: the workqueue of controller-runtime has the same semantics. It has one queue and several workers, so slow
 objects of a controller delay its other objects.
 """
 
@@ -35,7 +35,7 @@ from raptormq_operator.retries import Retries
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
 RUN_LIMIT_S = 300.0
-"""Time limit of one run. Each operation has its own timeout; this limit is a safeguard."""
+"""Time limit of one run in seconds, as a safeguard: each operation has its own timeout."""
 CALLS_AT_ONCE = 8
 """Maximum number of concurrent API requests of one lane."""
 
@@ -46,8 +46,8 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Key of a lane. `kind` is BrokerCluster or SparkPipeline, Topics for all Topics of the cluster `name`, or Leaders
-    for those of its groups."""
+    """Key of a lane. `kind` is BrokerCluster or SparkPipeline for the resource `name`, Topics for all Topics of the
+    cluster `name`, or Leaders for the leaders of its groups."""
 
     kind: str
     namespace: str

@@ -86,10 +86,10 @@ class Decision:
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     changes: tuple[MemberChange, ...] = ()
     progress: tuple[str, ...] = ()
-    """What each group with other members than in the spec waits for, as text."""
+    """For each group whose members differ from the spec, a text that says what the group waits for."""
 
     def said_with(self, verdict: Verdict) -> Verdict:
-        """Return the verdict on the cluster with the progress. The cluster is not Ready while its members change."""
+        """Return the verdict with the progress appended. The cluster is not Ready while its members change."""
         if not self.progress:
             return verdict
         text = "; ".join(self.progress)
@@ -159,7 +159,7 @@ class _Group:
         return view if len(answering) > len(voters) // 2 else None
 
     def unseen(self) -> _Outcome:
-        """Return the decision without a view of the members: brokers and peers are kept, and a new group is created
+        """Return the decision without a leader's view: existing brokers and peers are kept, and a new group is created
         completely.
         """
         wanted, there, peers = self._wanted, self._there, self._peers
@@ -189,7 +189,7 @@ class _Group:
             shrinks = any(count > self._wanted for count in self._peers) or self._there > self._wanted
             return done, None, f"the others get the list of {self._wanted} members" if shrinks else ""
         if len(members) == self._wanted and all(members[each.id].role == _JOINING for each in missing):
-            # An emptied disk, which the leader adds again automatically.
+            # These members have lost their disks. The leader makes them voters again automatically.
             return done, None, ""
         if strangers := self._without_peers():
             size = GroupSize(min(self._there, self._wanted), self._wanted)
@@ -210,7 +210,7 @@ class _Group:
         return found
 
     def _addition(self, members: Mapping[str, CopyState], member: Member) -> tuple[MemberChange | None, str]:
-        """Return the next step of a broker towards a voter."""
+        """Return the next change that makes a broker a voter, and a text about the progress."""
         copy = members.get(member.id)
         assert self._leader is not None
         if copy is None:
@@ -230,7 +230,7 @@ class _Group:
         return MemberChange(Action.PROMOTE, self._leader, member), f"{member.name} becomes a voter"
 
     def _removal(self, members: Mapping[str, CopyState], leaving: Mapping[str, int]) -> tuple[MemberChange | None, str]:
-        """Return the next step of a group with members to remove."""
+        """Return the next change that removes the members in `leaving`, and a text about the progress."""
         assert self._leader is not None
         if self._leader.id in leaving:
             fit = [

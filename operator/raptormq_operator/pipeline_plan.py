@@ -7,8 +7,8 @@ in.
     pod has ended ---- not to be started again ----> keep: its log can be read
               `------- to be started again --------> wait until nextStart, then Delete
 
-Apache's operator may run the driver. Then a SparkApplication takes the place of the pod: it is created, it is deleted
-when the spec has changed, and `spark_application_state` says how it goes.
+If Apache's operator runs the driver, a SparkApplication takes the place of the pod. It is created and, after a change
+of the spec, deleted in the same way. `spark_application_state` evaluates its status.
 
 The end of each driver is counted once, by its uid, in the status. The status is written before the step is taken, so an
 operator that is killed in between continues with the same numbers. A pod without a controller is created only under
@@ -31,7 +31,7 @@ from raptormq_operator.pod_diagnostics import cut, diagnose
 from raptormq_operator.spark_application_state import ApplicationState, Course, state_of
 
 LONG_RUN_S = 600
-"""A run of this length resets the delay of restarts."""
+"""Length in seconds of a run that resets the delay of restarts."""
 Status = dict[str, Any]
 
 _LASTING = ("restarts", "failures", "nextStart", "lastError", "lastExitCode", "lastErrorTime", "driverUid", "ended")
@@ -70,7 +70,7 @@ class Seen:
     application: Manifest | None = None
 
     def runner(self, pipeline: Pipeline) -> Manifest | None:
-        """Return what this operator has created to run the driver: its pod, or the SparkApplication."""
+        """Return the object that runs the driver: its pod, or the SparkApplication; None if it does not exist."""
         return self.application if pipeline.by_spark_operator else self.driver
 
 
@@ -138,7 +138,7 @@ def decide(
 def _by_spark_operator(
     pipeline: Pipeline, wanted_hash: str, state: ApplicationState, seen: Seen, status: Status
 ) -> Decision:
-    """Return the decision about a driver that Apache's operator runs, and restarts."""
+    """Return the decision about a driver that Apache's operator runs and restarts."""
     status["restarts"], status["failures"] = state.restarts, state.failures
     if (failure := state.failure) is not None and failure.time != status.get("lastErrorTime"):
         pod = None if failure.pod_status is None else {"status": failure.pod_status}
@@ -224,7 +224,7 @@ def _ended_for_good(status: Status, *, failed: bool) -> Decision:
 
 
 def _keep_error(status: Status, text: str, time: str, terminated: Manifest) -> None:
-    """Keep the error of a driver; `terminated` is the end of its container, empty if it is not known."""
+    """Record the error of a driver. `terminated` is the state of its terminated container, empty if unknown."""
     status["lastError"], status["lastErrorTime"] = text, time
     status.pop("lastExitCode", None)
     if terminated:
@@ -272,7 +272,7 @@ def _error(driver: Manifest) -> str:
 
 
 def _times(driver: Manifest, now: datetime) -> tuple[datetime, datetime]:
-    """Return start and end of the container. If it has no end, like after an eviction, the current time counts."""
+    """Return start and end of the container. The end is `now` if none is recorded, such as after an eviction."""
     ended = _terminated(driver)
     started = ended.get("startedAt") or driver["metadata"].get("creationTimestamp")
     finished = ended.get("finishedAt")

@@ -222,7 +222,7 @@ def _member_changes(
     """Return the steps of all unavailable members, and of at most one whose group keeps a quorum without it."""
     may_disturb = _settled(observed, wanted.name_servers) and not name_servers_change
     may_disturb = may_disturb and all(_rolled(observed, unit) for unit in wanted.brokers)
-    # No client has an old address of a group that no member has led yet.
+    # Before the first leader, no client can have cached an address.
     young = {_workload(unit)[1] for unit in wanted.brokers if observed.leaders and _young(observed, unit)}
 
     def turn_order(unit: Unit) -> tuple[bool, bool]:
@@ -243,7 +243,7 @@ def _member_changes(
 
 
 def _waits(observed: Observed, wanted: Wanted, unit: Unit) -> bool:
-    """Return True for a master with slaves that are not changed yet: no other member replaces it during its change."""
+    """Return True for a master while one of its slaves still has to be changed."""
     if observed.elects or _workload(unit)[1] not in observed.leaders:
         return False
     return any(
@@ -412,7 +412,7 @@ def _change(observed: Observed, manifest: Manifest, unit: Key) -> Iterable[Step]
 
 
 def _left(observed: Observed, current: Manifest, manifest: Manifest) -> frozenset[Difference]:
-    """Return the differences without mere differences in representation."""
+    """Return the differences except those in representation only."""
     return frozenset(differences(current, manifest)) - observed.accepted.get(key_of(manifest), frozenset())
 
 

@@ -31,7 +31,9 @@ FAR_BEHIND_BYTES = 256 << 20
 (`haMaxGapNotInSync`).
 """
 _AHEAD_BYTES = 1 << 20
-"""Minimum number of bytes that a slave without a master must be ahead for its master to have lost its log."""
+"""Difference in bytes between the logs of an unconnected slave and its master, above which the master counts as having
+lost its log.
+"""
 
 
 class State(StrEnum):

@@ -55,21 +55,22 @@ log = get_logger(__name__)
 
 CHILD_KINDS = ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")
 PULSE_S = 4.0
-"""Interval of probes of name servers and brokers, which send no events. Including the request timeout, a failed server
-or a changed topic is detected within 8 s."""
+"""Interval in seconds of probes of name servers and brokers, which send no events. Including the request timeout, a
+failed server or a changed topic is detected within 8 s."""
 RESYNC_S = 300.0
-"""Interval of full reconciliations of a ready cluster."""
+"""Interval in seconds of full reconciliations of a ready cluster."""
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 30.0
-"""First and maximum interval of full reconciliations while a cluster is not ready; often it waits for something that
-sends no event. A change of the condition resets the backoff."""
+"""First and maximum interval in seconds of full reconciliations while a cluster is not ready. Such a cluster often
+waits for a change that causes no event. A change of the condition resets the backoff."""
 REFUSED_FIRST_S = 10.0
 REFUSED_MAX_S = 300.0
-"""The same for a rejected spec or object. Usually only a new spec helps, and that is an event."""
+"""First and maximum interval in seconds while the spec or an object is rejected. Usually only a new spec helps, whose
+event triggers a reconciliation."""
 RECORD_S = 60.0
-"""Minimum interval between updates of recorded commit log offsets, since each update is a write."""
+"""Minimum interval in seconds between updates of recorded commit log offsets. Each update is a write of the status."""
 CERTIFICATES_S = 240.0
-"""Interval of reading the servers' certificates."""
+"""Interval in seconds of reading the servers' certificates."""
 REFUSALS = frozenset({Reason.NOT_SUPPORTED, Reason.CONFIG_DENIED, Reason.APPLY_REFUSED})
 
 Name = tuple[str, str]
@@ -183,7 +184,7 @@ class ClusterReconciler:
             cluster = cluster.with_sizes(membership.sizes_to_probe(cluster, there))
         figures: Mapping[
             str, BrokerFigures
-        ] = {}  # those of a probe between reconciliations are from the last full reconciliation
+        ] = {}  # a probe between reconciliations requests none and copies those of the last full reconciliation
         # A probe between reconciliations does not request which members may be restarted.
         if probe is None or cluster != probed or keys != before or cluster.is_replicated:
             probe = await probe_cluster(cluster, self._admin, keys)
@@ -532,7 +533,7 @@ class ClusterReconciler:
 
 
 def _unfinished(outcome: _Outcome, steps: Plan) -> Verdict | None:
-    """Return the verdict on steps that could not be taken; None when all were."""
+    """Return the verdict on steps that could not be taken; None if all steps were taken."""
     if outcome.refused:
         return Verdict(Reason.APPLY_REFUSED, "; ".join(dict.fromkeys(outcome.refused)))
     if outcome.not_evicted and not steps.conflicts:
@@ -545,8 +546,8 @@ def _unfinished(outcome: _Outcome, steps: Plan) -> Verdict | None:
 
 
 def led_groups(cluster: Cluster, objects: Mapping[Key, Manifest]) -> dict[int, int]:
-    """Return by group the member that the Service of the leader points to. A Service is not changed until a leader
-    reports itself.
+    """Return by group the index of the member that the leader's Service selects. The Service keeps this member until
+    another one reports that it leads.
     """
     found = {}
     for group in range(cluster.groups):

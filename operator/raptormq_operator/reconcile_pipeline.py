@@ -35,14 +35,14 @@ from raptormq_operator.pod_diagnostics import cut
 from raptormq_operator.retries import Retries
 
 PULSE_S = 15.0
-"""Interval of checks of a pipeline with a driver, for progress and executors."""
+"""Interval in seconds of checks of a pipeline with a driver, for progress and executors."""
 COMPARE_S = 60.0
-"""Minimum interval between comparisons of the objects of a driver."""
+"""Minimum interval in seconds between comparisons of the objects of a driver with the wanted ones."""
 RESYNC_S = 300.0
-"""Interval of checks of a pipeline that has ended."""
+"""Interval in seconds of checks of a pipeline that has ended."""
 RETRY_FIRST_S = 2.0
 RETRY_MAX_S = 60.0
-"""First and maximum interval of checks while a prerequisite of a driver is missing."""
+"""First and maximum interval in seconds of checks while a prerequisite of a driver is missing."""
 NO_SPARK_OPERATOR = "runBy needs the Apache Spark Kubernetes Operator (kind SparkApplication of spark.apache.org/v1)"
 NO_RIGHT = "the operator may not run pipelines: value sparkPipelines.enabled of its chart gives it the rights"
 _FORBIDDEN, _NOT_FOUND = 403, 404
@@ -63,7 +63,7 @@ class PipelineReconciler:
         clock: Callable[[], float] = time.monotonic,
         vary: Callable[[], float] = random.random,
     ) -> None:
-        """`enabled` is whether the operator has the permissions to run pipelines."""
+        """`enabled` is True if the operator has the permissions to run pipelines."""
         self._parts = parts
         self._api = parts.api
         self._drivers = drivers

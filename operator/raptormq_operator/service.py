@@ -51,13 +51,14 @@ from raptormq_operator.topic_store import TopicStore
 from raptormq_operator.watches import LASTS_S, Watches
 
 LEASE_TIMEOUT_S = 5.0
-"""Timeout of one request for the lease. Several attempts fit into the renewal deadline."""
+"""Timeout in seconds of one request for the lease. Several attempts fit into the renewal deadline."""
 STOP_S = 20.0
-"""Time limit for the shutdown. Kubernetes kills the pod after 30 s."""
+"""Time limit in seconds for the shutdown. Kubernetes kills the pod after 30 s."""
 TASKS_S = 8.0
-"""Time limit for tasks to end before the lease is released."""
+"""Time limit in seconds for tasks to end before the lease is released."""
 LOST_S = 3.0
-"""The same after the lease was lost. Another process may acquire the lease 5 s after this process has detected it."""
+"""Time limit in seconds for tasks to end after the lease was lost. Another process may acquire the lease 5 s after this
+process has detected the loss."""
 
 log = get_logger(__name__)
 

@@ -1,7 +1,7 @@
-"""What the status of a SparkApplication says about the driver of a SparkPipeline. Pure.
+"""Derives the state of a SparkPipeline's driver from the status of its SparkApplication. Pure.
 
-Apache's operator deletes a failed driver before it starts the next one, so the error of a driver is read from the state
-that it has recorded. Its states become the phases of a pipeline:
+Apache's operator deletes a failed driver before it starts the next one. The error of a driver is therefore read from
+the recorded state of the SparkApplication. Its states correspond to phases of the pipeline:
 
     Submitted, or no status               Starting
     Driver..., Initialized..., Running... those of the driver pod
@@ -34,14 +34,14 @@ _ENDED = {"ResourceReleased", "TerminatedWithoutReleaseResources"}
 
 
 class Course(Enum):
-    """Where an application is."""
+    """Progress of an application."""
 
     SUBMITTED = auto()
     """Apache's operator has not requested a driver yet."""
     DRIVER = auto()
-    """There is a driver, whose pod says more."""
+    """A driver exists; the status of its pod has the details."""
     BETWEEN = auto()
-    """A driver has ended, and another one follows, or the end is not final yet."""
+    """A driver has ended. Another one follows, or the end is not final yet."""
     ENDED = auto()
     """No driver follows."""
 
@@ -51,10 +51,10 @@ class Failure:
     """The failure of a driver."""
 
     summary: str
-    """The state: `Failed`, `DriverEvicted`, ..."""
+    """Name of the state: `Failed`, `DriverEvicted`, ..."""
     message: str
     time: str
-    """RFC 3339."""
+    """Time of the failure (RFC 3339)."""
     pod_status: Manifest | None
     """The last status of the driver pod."""
 
@@ -69,7 +69,7 @@ class ApplicationState:
     failures: int
     """Number of failures in a row."""
     failure: Failure | None
-    """The last failure in the recorded history, of this run or the one before."""
+    """The last failure in the recorded history of this attempt and the previous one."""
     failed: bool
     """Whether the last driver that ended has failed."""
 
@@ -104,7 +104,7 @@ def _course(summary: str) -> Course:
 
 
 def _history(status: Mapping[str, Any]) -> Iterator[Manifest]:
-    """Yield the recorded states, the oldest first. Those of the previous attempt may be in a part of their own."""
+    """Yield the recorded states, the oldest first. A separate field may contain those of the previous attempt."""
     for part in (status.get("previousAttemptSummary") or {}, status):
         states = part.get("stateTransitionHistory") or {}
         for number in sorted(states, key=int):

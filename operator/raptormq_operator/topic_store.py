@@ -1,7 +1,8 @@
 """Cache of Topic resources by cluster, with the set of Topics to reconcile.
 
-The cache saves one request per Topic and reconciliation. A cached resource may be slightly out of date: updates are
-server-side applies with the uid as precondition, and the next event triggers another reconciliation.
+The cache saves one request per Topic and reconciliation. A cached resource may be slightly out of date. That is
+harmless: updates are server-side applies with the uid as precondition, and the next event triggers another
+reconciliation.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from raptormq_operator.kube.reflector import WatchState
 LASTS_S = 15.0
 BLIND_S = 20.0
 BEGINS_S = 60.0
-"""Replaces `BLIND_S` for watches that have not completed their first list."""
+"""Time in seconds that replaces `BLIND_S` for watches that have not completed their first list."""
 HANGS_S = 240.0
 LOOK_S = 1.0
 

@@ -94,7 +94,7 @@ async def configuration() -> Configuration:
     The client reads the service account's token again every minute.
 
     Raises:
-        ConfigError: Neither exists.
+        ConfigError: There is neither a service account nor a kubeconfig.
     """
     found = Configuration()
     found.connection_pool_maxsize = 0  # each watch holds a connection; `CALLS_AT_ONCE` is the limit for the others

@@ -25,7 +25,7 @@ LEASE_DURATION_S = 15
 RENEW_DEADLINE_S = 10.0
 RETRY_PERIOD_S = 2.0
 RELEASE_S = 5.0
-"""Timeout for releasing the lease at the end of the process."""
+"""Timeout in seconds for releasing the lease at the end of the process."""
 
 log = get_logger(__name__)
 
@@ -56,7 +56,7 @@ class Lease:
         self._seen_version: str | None = None
         self._seen_at = 0.0
         self.fault: str | None = None
-        """Why this process cannot lead."""
+        """Reason why this process cannot become the leader; None if there is none."""
 
     async def acquire(self, fit: Callable[[], Awaitable[None]]) -> None:
         """Wait until this process is the leader. While `fit` raises `KubeError`, the process does not take the

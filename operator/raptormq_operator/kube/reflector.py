@@ -31,9 +31,9 @@ from raptormq_operator.metrics import WATCH_RESTARTS
 from raptormq_operator.retries import Retries
 
 WATCH_S = 300
-"""Duration of a watch. The API server then ends it, before load balancers drop the connection."""
+"""Duration of a watch in seconds, after which the API server ends it. Load balancers drop connections later."""
 QUIET_S = 90.0
-"""Read timeout of a watch. The API server sends a bookmark about every minute."""
+"""Read timeout of a watch in seconds. The API server sends a bookmark about every minute."""
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 30.0
 
@@ -67,11 +67,11 @@ class WatchState:
     name: str
     """Display name: `StatefulSet in shop`."""
     moved_at: float
-    """Time of the last event or error; it does not advance while the watch hangs."""
+    """Time of the last event or error in seconds of the monotonic clock. A watch that hangs does not advance it."""
     synced: bool = False
     """True after the first complete list."""
     fault: str | None = None
-    """The current error."""
+    """The error that interrupts the watch; None while it works."""
     failing_since: float | None = None
 
     def runs(self, now: float) -> None:

@@ -13,11 +13,12 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
 
 MAX_START_S = 1800
-"""Time limit of the startup probe. After a crash, recovery scans the commit log before the broker serves."""
+"""Time limit of the startup probe in seconds. After a crash, recovery scans the commit log before the broker serves."""
 START_PERIOD_S = 2
 NAME_CACHES_S = 35
-"""How long clients may use the address of a replaced pod: the JVM caches it for 30 s (`networkaddress.cache.ttl`),
-CoreDNS for 5 s. A faster rolling update could leave a client without a reachable broker."""
+"""Time in seconds for which clients may use the address of a replaced pod: the JVM caches it for 30 s
+(`networkaddress.cache.ttl`), CoreDNS for 5 s. A faster rolling update could leave a client without a reachable broker.
+"""
 
 
 def stateful_set(cluster: Cluster, member: Member) -> Manifest:

@@ -18,7 +18,7 @@ from raptormq_operator.quantity import quantity
 DATA_DIRECTORY = "/var/lib/raptormq"
 CONFIG_DIRECTORY = "/etc/raptormq"
 TLS_DIRECTORY = "/etc/raptormq-tls"
-"""Not below `CONFIG_DIRECTORY`: a volume cannot be mounted into another read-only volume."""
+"""Mount point of the TLS Secret, outside `CONFIG_DIRECTORY`: a volume cannot be mounted into a read-only volume."""
 TLS_CERTIFICATE = f"{TLS_DIRECTORY}/tls.crt"
 TLS_KEY = f"{TLS_DIRECTORY}/tls.key"
 ADMIN_DIRECTORY = "/etc/raptormq-admin"
@@ -152,10 +152,10 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
 
 
 def _replication_properties(cluster: Cluster, member: Member) -> dict[str, str]:
-    """In a Dledger group the broker id depends on the role, and the group is named like its brokers.
+    """Return the properties that define the replication of a member.
 
-    Slaves find their master through the name servers, where it registers its port for slaves under a stable DNS name.
-    Without `haMasterAddress` they follow a promoted master without a restart.
+    A member of a Dledger group gets no `brokerId`, because the id depends on its role. Slaves get no `haMasterAddress`:
+    they find their master through the name servers and follow a promoted master without a restart.
     """
     if cluster.is_master_slave:
         is_master = cluster.is_master(member)
@@ -177,9 +177,9 @@ def _replication_properties(cluster: Cluster, member: Member) -> dict[str, str]:
 
 
 def _kept_in_page_cache(cluster: Cluster) -> dict[str, str]:
-    """Return a quarter of the memory limit, if that is less than the broker's default. For topics without a consumer
-    group brokers keep three times as much in memory. If the memory of the container is full, every write waits for the
-    kernel to free pages.
+    """Return the setting for messages kept in the page cache: a quarter of the memory limit, if that is less than the
+    broker's default. Brokers keep three times as much for topics without a consumer group. If the memory of the
+    container is full, every write waits for the kernel to free pages.
     """
     limit = quantity(cluster.resources.get("limits", {}).get("memory"))
     kept = int((limit or 0) / 4) >> 20
@@ -200,8 +200,8 @@ def registration_seconds(cluster: Cluster) -> int:
 
 
 def name_server_properties(cluster: Cluster, *, authenticate: bool = False) -> dict[str, str]:
-    """Return namesrv.conf, which is the same for all name servers. With `authenticate` it accepts only signed requests,
-    except for those that every client sends. Brokers must already sign then.
+    """Return the properties of namesrv.conf, which are the same for all name servers. With `authenticate` the servers
+    reject unsigned requests except those that every client sends, so brokers must already sign.
     """
     return {
         **cluster.name_servers.config,

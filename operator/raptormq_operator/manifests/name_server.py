@@ -8,7 +8,7 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 
 _DNS_S = 5
-"""Default cache time of CoreDNS for pod addresses."""
+"""Default cache time of CoreDNS for pod addresses, in seconds."""
 
 _START_S = 60
 

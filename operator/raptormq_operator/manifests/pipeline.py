@@ -8,10 +8,10 @@
     SparkApplication                    in place of ConfigMap and Pod, if Apache's operator runs the driver; see
                                         `spark_application`
 
-The driver is a pod without a controller. Its name is fixed, so that there is never more than one: two drivers on one
-checkpoint would both write it. A Deployment starts the next pod while the one before is still terminating. Executors
-connect to the driver's address instead of its Service, whose name may still resolve to the previous driver. The
-entrypoint and the driver program are in spark/image and `pyspark_raptormq.pipeline_driver`.
+The driver is a pod without a controller. Its name is fixed, so that there is never more than one driver: two drivers
+would write the same checkpoint. A Deployment would start the next pod while the previous one is still terminating.
+Executors connect to the driver's address instead of its Service, whose name may still resolve to the previous driver.
+The entrypoint and the driver program are in spark/image and `pyspark_raptormq.pipeline_driver`.
 Sources: Spark documentation, "Running Spark on Kubernetes" (client mode, pod templates, dynamic allocation).
 """
 
@@ -43,15 +43,15 @@ CHECKPOINT_DIRECTORY = "/checkpoint"
 TLS_DIRECTORY = "/etc/raptormq/tls"
 EXECUTOR_TEMPLATE = "executor.yaml"
 GRACE_S = 20
-"""Time for the driver to remove its executors after SIGTERM."""
+"""Time in seconds for the driver to remove its executors after SIGTERM."""
 START_S = 900
-"""Time for the driver to download its application and to create its session."""
+"""Time in seconds for the driver to download its application and to create its session."""
 SILENT_S = 120
-"""Time without a response after which the kubelet kills the driver."""
+"""Time in seconds without a response after which the kubelet kills the driver."""
 _PROBE = {"httpGet": {"path": "/progress", "port": PROGRESS_PORT}, "timeoutSeconds": 5}
 HASH_ANNOTATION = names.MANIFEST_HASH_ANNOTATION
 SCRAPED = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PROGRESS_PORT)}
-"""Annotations of driver pods."""
+"""Annotations of driver pods for Prometheus."""
 
 RESERVED = (
     "spark.app.name",
@@ -143,7 +143,7 @@ def _properties(pipeline: Pipeline) -> dict[str, str]:
 
 
 def properties(pipeline: Pipeline) -> dict[str, str]:
-    """Return the properties of Spark that do not depend on who runs the driver."""
+    """Return the properties of Spark that are the same for a driver pod and for a SparkApplication."""
     executors = pipeline.executors
     heap = executors.size.mebibytes // 2
     given = {
@@ -183,7 +183,7 @@ def properties(pipeline: Pipeline) -> dict[str, str]:
 
 
 def driver_template(pipeline: Pipeline, name_server_address: str) -> Manifest:
-    """Return the part of the spec of a driver pod that does not depend on who runs it."""
+    """Return the part of the driver pod's spec that is the same for a driver pod and for a SparkApplication."""
     container: Manifest = {
         "name": "driver",
         # $(NAME) in values and arguments refers to earlier variables.
@@ -211,7 +211,7 @@ def driver_template(pipeline: Pipeline, name_server_address: str) -> Manifest:
 
 
 def application_arguments(pipeline: Pipeline) -> list[str]:
-    """Return the arguments of the driver program: where the application is, and its arguments."""
+    """Return the arguments of the driver program: path or URL of the application, then the application's arguments."""
     application = pipeline.application
     place = application.file or application.url or f"{APPLICATION_DIRECTORY}/{application.key}"
     return [place, *pipeline.arguments]
@@ -376,5 +376,5 @@ def _claim(pipeline: Pipeline) -> Manifest:
 
 
 def _escaped(value: str) -> str:
-    """Return a value of a properties file of Java."""
+    """Return `value` escaped for a Java properties file."""
     return value.replace("\\", "\\\\")

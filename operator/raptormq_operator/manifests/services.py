@@ -17,7 +17,7 @@ from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 
 _NOBODY = "none"
-"""Value of the label that no pod has: connections to the Service are refused."""
+"""Value of the member label that no pod has. A Service that selects it refuses connections."""
 
 
 def name_server_service(cluster: Cluster) -> Manifest:
@@ -36,8 +36,8 @@ def group_service(cluster: Cluster, group: int) -> Manifest:
 
 
 def leader_service(cluster: Cluster, group: int, index: int | None) -> Manifest:
-    """Return the Service for the member `index` of a group, its leader; for None it selects no pod. It includes pods
-    that are not ready, because only the open port shows whether the leader serves clients.
+    """Return the Service of a group's leader, the member `index`. Without a leader the Service selects no pod. It
+    includes pods that are not ready, because only the open port shows whether the leader serves clients.
     """
     labels = names.broker_labels(cluster.name, group)
     selector = labels | {names.MEMBER_LABEL: _NOBODY if index is None else str(index)}
@@ -87,7 +87,7 @@ def broker_budgets(cluster: Cluster, forming: Collection[int] = ()) -> list[Mani
 
 
 def replication_ports(cluster: Cluster) -> dict[str, int]:
-    """Return the port, by its name, on which the members of a group copy the log."""
+    """Return name and number of the port for replication between the members of a group."""
     if cluster.is_dledger:
         return {"replication": names.REPLICATION_PORT}
     return {"ha": names.HA_PORT} if cluster.is_master_slave else {}

@@ -1,9 +1,9 @@
 """The SparkApplication of a SparkPipeline whose driver Apache's operator runs.
 
-It has the same driver program, checkpoint volume and configuration as the driver pod of `pipeline`, in cluster mode:
-Apache's operator creates the driver pod, whose entrypoint calls spark-submit. That operator restarts the driver, and
-waits for the same time before each restart. A changed SparkApplication has no effect on its driver, so its hash says
-when it is to be replaced.
+The SparkApplication has the same driver program, checkpoint volume and configuration as the driver pod of `pipeline`,
+but runs in cluster mode: Apache's operator creates the driver pod, whose entrypoint calls spark-submit. Apache's
+operator restarts the driver after a constant delay. A change of a SparkApplication has no effect on its driver.
+Therefore RaptorMQ's operator replaces the SparkApplication when its hash changes.
 Source: apache/spark-kubernetes-operator 1.0.0, class ApplicationSpec and docs/spark_custom_resources.md.
 """
 
@@ -19,9 +19,9 @@ SPARK_VERSION = "4.3.0"
 PROGRAM = "local:///opt/raptormq/pyspark_raptormq/pipeline_driver.py"
 """The driver program in the image."""
 COUNTER_RESET_MS = 600_000
-"""Length of a run after which that operator counts its restarts anew."""
+"""Length in ms of a run after which Apache's operator counts restarts from 0 again."""
 MOST_RESTARTS = 2**31 - 1
-"""Number of restarts; a pipeline has no limit, and that operator needs one."""
+"""Maximum number of restarts. Apache's operator requires a limit; a pipeline has none."""
 
 
 def spark_application(pipeline: Pipeline, name_server_address: str, application: str = "") -> Manifest:
@@ -59,7 +59,7 @@ def _tolerations(pipeline: Pipeline) -> Manifest:
     policy = pipeline.restart_policy
     return {
         "applicationTimeoutConfig": {"driverReadyTimeoutMillis": driver.START_S * 1000},
-        # After its last attempt, the log of a failed driver can be read.
+        # Keeps the pod of a failed driver after the last attempt, so that its log can be read.
         "resourceRetainPolicy": "OnFailure",
         "restartConfig": {
             "restartPolicy": policy.type,

@@ -68,7 +68,7 @@ class NameServers:
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
-    """Additions of the user to every pod."""
+    """Labels and annotations that the user adds to every pod, and the pods' grace period."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -131,7 +131,7 @@ class Replication:
     promote: str = ""
     """Name of the member to promote to the master of its group; empty for no promotion."""
     accept_loss: str = ""
-    """Name of the member that may be promoted although its lag is large, an annotation of the resource."""
+    """Name of the member that may be promoted although its lag is large, from an annotation of the resource."""
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Replication:
@@ -161,7 +161,7 @@ class GroupSize:
     """
 
     brokers: int
-    """Number of brokers that have a StatefulSet: those with the indices below."""
+    """Number of brokers that have a StatefulSet: the members with indices below this number."""
     peers: int
     """Number of entries in `dLegerPeers` of each broker."""
 
@@ -216,7 +216,7 @@ class Member:
 
     @property
     def peer(self) -> str:
-        """Its entry in `dLegerPeers`, `id-host:port`."""
+        """The member's entry in `dLegerPeers`, `id-host:port`."""
         return f"{self.id}-{self.host}:{names.REPLICATION_PORT}"
 
 

@@ -8,7 +8,7 @@
 <cluster>-broker-<group>-<member>  StatefulSet and ConfigMap of a broker; its pod ends in -0, its claim is store-<pod>
 <pipeline>-driver                  pod, headless Service, ServiceAccount, Role and RoleBinding of a SparkPipeline
 <pipeline>-spark                   ConfigMap of a SparkPipeline
-<pipeline>-checkpoint              default name of its volume claim
+<pipeline>-checkpoint              default name of the volume claim of a SparkPipeline
 """
 
 GROUP = "raptormq.io"

@@ -31,7 +31,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class PodSize:
-    """Request of CPU, and request and limit of memory."""
+    """Resources of a pod: the CPU request, and the memory as request and limit."""
 
     cpu: str
     memory: str
@@ -45,7 +45,7 @@ class PodSize:
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Executor pods."""
+    """Number, size and placement of the executor pods."""
 
     least: int
     most: int
@@ -99,7 +99,7 @@ class RestartPolicy:
     backoff_s: int
     max_backoff_s: int
     progress_deadline_s: int
-    """Time without a completed task or batch after which an active query counts as stalled."""
+    """Time in seconds without a completed task or batch after which an active query counts as stalled."""
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> RestartPolicy:
@@ -125,7 +125,7 @@ class Pipeline:
     generation: int
     created: str
     by_spark_operator: bool
-    """Whether the operator of Apache Spark runs the driver, in place of this one."""
+    """Whether the driver is run by the operator of Apache Spark instead of RaptorMQ's operator."""
     cluster: str
     topics: tuple[str, ...]
     image: str
