@@ -42,7 +42,7 @@ MACHINES = {
 
 
 def is_for_us(name: str) -> bool:
-    """Return whether a jar entry is not a native library, or is one for this machine."""
+    """Return False for a native library of another machine, True for all other jar entries."""
     if not name.endswith(NATIVE_SUFFIXES):
         return True
     return "musl" not in name and any(part in name for part in MACHINES.get(platform.machine(), ("",)))

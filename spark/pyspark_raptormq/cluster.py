@@ -175,10 +175,10 @@ class Cluster:
         return UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), random.getrandbits(32))
 
     def coordinator(self, given: str | None, group: str, config: ProducerConfig) -> str:
-        """Return the broker group that commits batches first: the given one, or the only one.
+        """Return the broker group that commits batches first: `given`, or else the only group of the cluster.
 
         Raises:
-            OptionError: there are several groups and none is given, or the group does not support staging.
+            OptionError: there are several groups and `given` is None, or the group does not support staging.
             NameServerUnreachable: no name server responds.
         """
         staging = self.staging(group, config)
@@ -248,7 +248,7 @@ class Cluster:
         return found
 
     def topic_ids(self, queues: Iterable[MessageQueue]) -> TopicIds:
-        """Return the topic ids by topic and broker. A topic that is deleted and created again gets a new id."""
+        """Return the topic ids by topic and broker name. A topic that is deleted and created again gets a new id."""
         places = {place_of(queue): queue for queue in queues}
         ids = self._for_each(places.values(), self._consumer.topic_id)
         return {place_of(queue): topic_id for queue, topic_id in ids.items() if topic_id is not None}

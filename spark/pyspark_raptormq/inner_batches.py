@@ -1,9 +1,9 @@
 """Unpacking of inner batches (queue type BatchCQ) in an index of stored records: one row per message. No I/O.
 
 The messages of a batch inherit its times and have their own bodies and properties. Their layout is described in
-`raptormq.protocol.batch`, the batch record in `raptormq.protocol.inner_batch`. Each message gets the log offset that
-the broker assigns when it unpacks the batch itself, which it does for a task that starts inside the batch. Broker
-message ids contain this offset. Uncompressed batches are indexed in place; decompressed batches are appended to the
+`raptormq.protocol.batch`, the batch record in `raptormq.protocol.inner_batch`. For a task that starts inside a batch,
+the broker unpacks the batch and assigns log offsets to its messages. This module assigns the same offsets, because
+broker message ids contain them. Uncompressed batches are indexed in place; decompressed batches are appended to the
 response buffer.
 
 Uses `record_index`; used by `decode`.
@@ -129,7 +129,7 @@ def _expanded(part: _Part, dropped: set[int]) -> RecordIndex:
     inner = batched[rows]
     _fill_in(messages, data, inner, np.array(starts, np.int64), np.array(ends, np.int64))
     messages.queue_offset[:] += numbers
-    places = numbers + 1  # distance from the start of the batch, if the batch is longer than that
+    places = numbers + 1  # distances of the messages' log offsets from the start of their batch, if it is long enough
     messages.physical_offset[:] += np.where(inner & (places < messages.size), places, 0)
     messages.sys_flag[inner] &= ~_OF_THE_BATCH
     messages = replace(messages, data=data)

@@ -80,7 +80,7 @@ class StreamOffset:
     start: QueueOffsets | None = None
     """Start offsets of the query; None after the first batch."""
     topic_ids: TopicIds = field(default_factory=dict)
-    """Ids of the topics of both kinds of offsets, where known."""
+    """Topic ids of the queues in `queues` and `start`, as far as known."""
 
     @property
     def at_start(self) -> bool:

@@ -45,13 +45,13 @@ class Position:
     word: str | None = None
     """`earliest` or `latest`."""
     offsets: QueueOffsets | None = None
-    """Per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
+    """Offset per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
     topic_ids: TopicIds = field(default_factory=dict)
     """Topic ids of the offsets, if the JSON text has them."""
     timestamp_ms: int | None = None
     """Time in milliseconds since 1970; selects the first message stored at or after that time."""
     timestamps: QueueOffsets | None = None
-    """The same with one time per queue."""
+    """Time in milliseconds since 1970 per queue, with the same meaning as `timestamp_ms`."""
 
 
 @dataclass(frozen=True)

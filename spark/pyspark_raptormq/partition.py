@@ -19,7 +19,7 @@ from pyspark_raptormq.scan import scan
 from pyspark_raptormq.task_process import spare_modules_in_collections
 
 _MAX_SCANS = 16
-"""Maximum number of ranges that a task requests at the same time. Each may have a response in memory."""
+"""Maximum number of ranges whose first request is sent in advance. Each range may have a response in memory."""
 
 
 class QueuePartition(InputPartition):

@@ -45,7 +45,7 @@ PORT = 8090
 """Port of /progress and /metrics."""
 DOWNLOAD_TIMEOUT_S = 60.0
 MAX_APPLICATION = 4 << 20
-"""Largest application that is downloaded, in bytes."""
+"""Maximum size in bytes of an application that is downloaded."""
 TERMINATION_MESSAGE = Path("/dev/termination-log")
 QUERY_FAILED = 70
 """Exit code for a dead query (EX_SOFTWARE of sysexits.h)."""
@@ -189,9 +189,7 @@ def _report(text: str) -> None:
 
 
 def _end(fault: str) -> None:
-    """End the process at any state of the main thread: the application may wait for something else, and Spark may not
-    respond.
-    """
+    """End the process without the main thread: the application may be blocked, and Spark may not respond."""
     _report(fault)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -204,6 +202,6 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    if sys.path[0] == str(Path(__file__).parent):  # spark-submit runs this file, whose neighbours are no modules
+    if sys.path[0] == str(Path(__file__).parent):  # spark-submit adds this folder, whose files would shadow modules
         del sys.path[0]
     sys.exit(main(sys.argv[1:]))

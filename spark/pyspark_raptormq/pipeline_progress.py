@@ -59,9 +59,7 @@ class ProgressListener(StreamingQueryListener):
             self._queries[str(event.progress.id)] = _entry(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Set the rate to 0. There is nothing to read, so the lag is 0, too, also after a repeated batch, whose
-        progress has no lag.
-        """
+        """Set the rate to 0, and an unknown lag too, such as after a repeated batch: there is nothing to read."""
         with self._lock:
             if (query := self._queries.get(str(event.id))) is not None:
                 query["rowsPerSecond"] = 0.0

@@ -37,13 +37,13 @@ from pyspark_raptormq.pipeline_progress import cause_in
 from raptormq.errors import RaptorMQError
 
 GRACE_S = 30.0
-"""Time in which an application may end, or start the query again, after a query failed or vanished."""
+"""Time in seconds in which an application may end, or restart the query, after a query failed or vanished."""
 NO_ANSWER_S = 120.0
-"""Time without an observation after which Spark counts as dead."""
+"""Time in seconds without an observation after which Spark counts as dead."""
 DEADLINE_S = 1800.0
-"""Default of the progress deadline."""
+"""Default of the progress deadline in seconds."""
 INTERVAL_S = 2.0
-"""Interval of observations and decisions."""
+"""Interval in seconds of observations and decisions."""
 
 
 class QueryFailed(RaptorMQError):
@@ -55,7 +55,7 @@ class Observation:
     """The state of an active query according to Spark."""
 
     waits: bool
-    """Whether it waits for its next trigger, or for executors."""
+    """Whether the query waits for its next trigger, or for executors."""
     done: tuple[int, ...]
     """A value that changes whenever a job starts or a task is completed."""
 
@@ -69,7 +69,7 @@ class _Run:
     name: str
     moved_at: float
     missed_at: float | None = None
-    """Time at which Spark no longer had it, although its end was not reported."""
+    """Time at which Spark no longer had the query, although its end was not reported; None while Spark has it."""
     done: tuple[int, ...] | None = None
 
 
@@ -86,7 +86,7 @@ class QueryWatch(StreamingQueryListener):
     """Keeps the known state of the queries of a session, and finds dead ones."""
 
     def __init__(self, deadline_s: float = DEADLINE_S, clock: Callable[[], float] = time.monotonic) -> None:
-        """`deadline_s` is the progress deadline."""
+        """`deadline_s` is the progress deadline in seconds."""
         self._deadline_s = deadline_s
         self._clock = clock
         self._changed = threading.Condition()
@@ -163,8 +163,7 @@ class QueryWatch(StreamingQueryListener):
         first error is final.
 
         Args:
-            stopped: whether the application has stopped Spark, and with it its queries, whose ends Spark may not
-                report.
+            stopped: whether the application has stopped Spark. Spark may then not report the ends of its queries.
 
         Raises:
             QueryFailed: A query failed.
@@ -214,6 +213,6 @@ def _observation(session: SparkSession, query: StreamingQuery) -> Observation:
 def _has_idle_executors(session: SparkSession) -> bool:
     """Return whether there are executors and none of them runs a task of any query."""
     executors = session.sparkContext.statusTracker().getExecutorInfos()
-    # The driver is one of them; it executes tasks only in local mode.
+    # Spark lists the driver as an executor, but the driver runs tasks only in local mode.
     count = len(executors) - (0 if str(session.sparkContext.master).startswith("local") else 1)
     return count > 0 and not any(each.numRunningTasks for each in executors)

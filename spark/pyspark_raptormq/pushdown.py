@@ -5,8 +5,7 @@
 | topic, brokerName, queueId | `=`, `IN` | only these queues are read |
 | queueOffset | `=`, `<`, `<=`, `>`, `>=` | only these offsets are read |
 | tags | `=`, `IN` | brokers filter, as with option `subExpression` |
-| storeTimestamp | `=`, `<`, `<=`, `>`, `>=` | the broker's time index limits the offsets; Spark filters each row again
-|
+| storeTimestamp | `=`, `<`, `<=`, `>`, `>=` | the broker's time index limits the offsets; Spark filters again |
 
 Spark pushes filters only if `spark.sql.python.filterPushdown.enabled` is true. If it is false, Spark fails every query
 of a source that supports pushdown; `pushdown_is_on` detects the setting. Used by `reader`.
@@ -48,14 +47,14 @@ def pushdown_is_on() -> bool:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Restrictions from pushed filters. A field that is None does not restrict."""
+    """Restrictions from pushed filters. A field that is None restricts nothing."""
 
     topics: frozenset[str] | None = None
     brokers: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     first_offset: int = 0
     end_offset: int = _MAX_OFFSET
-    """Exclusive."""
+    """End of the offsets to read, exclusive."""
     first_ms: int | None = None
     """Earliest store time in ms since 1970, inclusive."""
     end_ms: int | None = None

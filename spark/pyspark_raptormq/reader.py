@@ -39,8 +39,8 @@ class RaptorMQReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one task per non-empty queue, more according to `minPartitions` and `maxRowsPerPartition`, or fewer
-        if they have few messages."""
+        """Plan one task per non-empty queue. Options `minPartitions` and `maxRowsPerPartition` split large queues.
+        Small queues share a task."""
         options, cluster = self._options, cluster_of(self._options.connection)
         check_assigned(options, cluster)
         queues = selected_queues(options, cluster)

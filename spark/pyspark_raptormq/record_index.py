@@ -126,7 +126,7 @@ def index_records(data: bytes) -> RecordIndex:
     Raises:
         RecordError: A record is truncated, has another format or inconsistent lengths.
     """
-    # The only step that needs a loop over the records.
+    # This is the only step that loops over the records.
     bounds = np.array(bounds_by_size(data, 0, len(data), MIN_RECORD_BYTES, "a pull response", "a record"), np.int64)
     starts, ends = bounds[:-1], bounds[1:]
     fixed = _view(data, _FIXED)[starts]
@@ -167,7 +167,7 @@ def index_records(data: bytes) -> RecordIndex:
 def bounds_by_size(data: bytes, start: int, end: int, least: int, whole: str, part: str) -> list[int]:
     """Return the bounds of the parts of `data[start:end]`. Each part begins with its size, which is at least `least`.
 
-    `whole` and `part` are what errors call the range and its parts.
+    `whole` and `part` name the range and a part of it in error messages.
 
     Raises:
         RecordError: A size is invalid, or the last part is truncated.

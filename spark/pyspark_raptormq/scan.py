@@ -150,7 +150,7 @@ def _follow(
 
 
 def _next_position(wanted: QueueRange, position: int, result: PullResult, *, fail: bool) -> int:
-    """Return the next position; `position` itself if the response has no progress."""
+    """Return the offset to read next; `position` itself if the response does not advance it."""
     if result.status is not PullStatus.OFFSET_ILLEGAL:
         return max(position, result.next_offset)
     low, high = result.min_offset, result.max_offset

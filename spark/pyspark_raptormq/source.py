@@ -47,7 +47,7 @@ class RaptorMQDataSource(DataSource):
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RaptorMQStreamWriter:  # noqa: N802 - Spark's name
-        """Return the writer of a streaming query. It appends in output mode complete, too, which sets `overwrite`."""
+        """Return the writer of a streaming query. Output mode complete sets `overwrite`; the writer appends anyway."""
         return stream_writer(self.options, schema)
 
 

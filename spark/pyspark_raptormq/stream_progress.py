@@ -64,8 +64,8 @@ class StreamProgress:
 
     @property
     def latest(self) -> ReportedEnds | None:
-        """Latest known end offsets of all queues, without limits, and the minimum offsets of the queues that the last
-        planned batch does not read to the end."""
+        """Latest known end offsets of all queues, regardless of limits, and the minimum offsets of the queues that the
+        last planned batch does not read to the end."""
         return self._latest
 
     def report(self) -> dict[str, Any] | None:
@@ -184,7 +184,7 @@ class StreamProgress:
             DataLoss: A queue ends before its start, or a topic was recreated before the batch was read, and option
                 failOnDataLoss is true.
         """
-        # An end with its own start is the end of the first batch, possibly planned by an earlier run of the query.
+        # `end` has a start if it is the end of the first batch, which an earlier run of the query may have planned.
         begin, ids = (end.start, end.topic_ids) if end.start is not None else (start.queues, start.topic_ids)
         begin = without(begin, recreated(ids, end.topic_ids))
         moved = {queue: offset for queue, offset in end.queues.items() if begin.get(queue) != offset}

@@ -44,27 +44,27 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
     def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
     def prepareForTriggerAvailableNow(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802 - Spark's name
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Raise."""
+        """Raise the error of the invalid options."""
         raise self._error
 
 

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 
 def spare_modules_in_collections() -> None:
-    """Exclude all objects that exist from later collections. Does nothing outside of a task, or if called before.
+    """Exclude all existing objects from later collections. Has no effect outside of a task, or after the first call.
 
     Objects that are created later, such as those of the rows, are collected as usual.
     """

@@ -31,13 +31,13 @@ _Numbers = npt.NDArray[np.int64]
 _COLUMNS = frozenset({"value", "body", "topic", "tags", "keys"})
 _HEAD_FIELDS = 5
 _BATCHES = 8
-"""Batches that are encoded together: enough for few calls, and little memory besides the Arrow batch."""
+"""Number of batches that are encoded together. More would take memory, fewer would take more calls of Arrow."""
 _MAX_TAG_CHARS = 2048
 _SEPARATORS = f"[{NAME_SEPARATOR}{PAIR_SEPARATOR}]"
 
 
 class EncodedRows(NamedTuple):
-    """Consecutive rows as one batch."""
+    """Consecutive rows, encoded as one batch of messages."""
 
     first: int
     """Number of the first row within the task, counted from 1."""
@@ -57,7 +57,7 @@ class EncodedPortion(NamedTuple):
 
     @property
     def topics(self) -> set[str]:
-        """The topic."""
+        """Set with the topic of all rows, as in `Rows`."""
         return {self.batches[0].batch.topic}
 
     @property
@@ -67,7 +67,7 @@ class EncodedPortion(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Rows of one topic and tag."""
+    """Columns of rows that have the same topic and the same tag."""
 
     topic: str
     tag: str | None
@@ -95,9 +95,10 @@ class RowEncoder:
         self._clock_ms = clock_ms
 
     def encode(self, batch: pa.RecordBatch, first: int) -> Iterator[EncodedPortion] | None:
-        """Encode all rows of a batch; None if `RowReader` has to convert them. `first` is the number of the first row.
+        """Encode all rows of an Arrow batch; None if `RowReader` has to convert them. `first` is the number of the first
+        row.
 
-        The rows must have one topic and one tag at most, because a batch has only one, and fit into batches.
+        Rows can be encoded if all have the same topic and the same tag or none, and if each fits into a batch.
         """
         columns = self._columns(batch)
         if columns is None:
@@ -136,8 +137,8 @@ class RowEncoder:
         return _Columns(topic, tag or None, bodies.cast(pa.binary()), keys)
 
     def _ends(self, sizes: _Numbers, key_bytes: _Numbers) -> list[int]:
-        """Return the ends of the batches, as indices of rows. Each has at most `batchMaxBytes`, and keys for which the
-        properties of the batch have room, if it lists them."""
+        """Return the ends of the batches as row indices. A batch has at most `batchMaxBytes`. Its properties have room
+        for the keys of its messages, if it lists them."""
         size_sums, key_sums = np.cumsum(sizes), np.cumsum(key_bytes + len(KEY_SEPARATOR))
         ends, start = [0], 0
         while start < len(sizes):
@@ -184,8 +185,8 @@ class RowEncoder:
 
 
 def _runs(ends: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the bounds of the batches that are encoded together. Few rows, because only 65,536 ids of a millisecond are
-    distinct."""
+    """Yield the bounds of the batches that are encoded together. The number of their rows is limited, because only
+    65,536 ids of a millisecond are distinct."""
     number = 0
     while number + 1 < len(ends):
         last = min(number + _BATCHES, len(ends) - 1)
@@ -201,14 +202,14 @@ def body_column(columns: dict[str, pa.Array]) -> pa.Array:
 
 
 def _only(column: pa.Array) -> str | None:
-    """Return the value that all rows have, empty for null; None if they differ."""
+    """Return the value that all rows have, an empty text for null; None if the rows differ."""
     distinct = pc.unique(column)
     return (distinct[0].as_py() or "") if len(distinct) == 1 else None
 
 
 def _joined_keys(column: pa.Array) -> pa.Array | None:
-    """Return the keys of each row with separators, empty if there are none; None if a key is empty, null or contains
-    the separator, for `RowReader` to decide."""
+    """Return the joined keys of each row, an empty text without keys. Return None if a key is empty, null or contains
+    the separator, so that `RowReader` converts the rows."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         words = [KEY_SEPARATOR.join(text.split()) if text else "" for text in column.to_pylist()]
         return pa.array(words, pa.string())
@@ -227,7 +228,7 @@ def _distinct(keys: pa.Array) -> list[str]:
 
 
 def _tails(common: npt.NDArray[np.uint8], ids: list[str]) -> npt.NDArray[np.uint8]:
-    """Return the end of each record: tag, unique id and the end of the property."""
+    """Return the end of each record: tag, unique id and the separator after it."""
     text = np.frombuffer("".join(ids).encode(), np.uint8).reshape(len(ids), -1)
     tails = np.empty((len(ids), len(common) + text.shape[1] + 1), np.uint8)
     tails[:, : len(common)] = common

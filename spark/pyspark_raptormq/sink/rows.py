@@ -1,4 +1,4 @@
-"""Conversion of Arrow batches into messages, column by column, where `encoder` does not encode them. No I/O.
+"""Conversion of Arrow batches into messages, column by column, for rows that `encoder` cannot encode. No I/O.
 
 The columns are described in `schema`.
 """
@@ -53,8 +53,8 @@ class Rows(NamedTuple):
 class RowReader:
     """Converts the Arrow batches of one task into encoded batches or messages.
 
-    After the first batch that the encoder leaves, all further ones become messages: the producer merges messages after
-    a delay, so that encoded rows would overtake them.
+    After the first Arrow batch that the encoder cannot encode, all further rows become messages too. The producer
+    sends messages after a delay, so encoded rows would overtake them.
 
     Args:
         options: topic and limits.

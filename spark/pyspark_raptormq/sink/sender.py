@@ -1,9 +1,8 @@
 """Sending of the messages of one task, with a limit on unacknowledged bytes.
 
-Encoded batches are requests of their own. Messages are passed to the process's producer, which batches them per queue
-(AutoBatch). At `max_in_flight_bytes` of
-unacknowledged messages the task blocks. The first failure ends the task: no further row is sent, and Spark retries the
-task or fails the query.
+Each encoded batch is sent as one request. Messages are passed to the process's producer, which batches them per queue
+(AutoBatch). At `max_in_flight_bytes` of unacknowledged messages the task blocks. The first failure ends the task: no
+further row is sent, and Spark retries the task or fails the query.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from raptormq.errors import MessageError, NoRoute, RaptorMQError, ServerError
 from raptormq.protocol.codes import ResponseCode
 
 _MESSAGE_OVERHEAD_BYTES = 200
-"""Estimated size of a message without its body, in memory and on the wire."""
+"""Estimated size in bytes of a message without its body, in memory and on the wire."""
 
 
 class MessageProducer(Protocol):
@@ -34,7 +33,7 @@ class MessageProducer(Protocol):
 
 
 class _Portion:
-    """Messages or a batch that are sent together; also their callback."""
+    """Messages that are sent together, or a batch. An instance is the callback for their responses."""
 
     def __init__(self, sender: TaskSender, rows: str, count: int, size: int) -> None:
         self._sender = sender
@@ -74,7 +73,7 @@ class TaskSender:
         self._sends: set[asyncio.Task[None]] = set()
         """Pending sends of encoded batches."""
         self._takes_batches = True
-        """False after a broker has refused a batch, which it does not support."""
+        """False after a broker has rejected a batch because it does not support batches."""
 
     @property
     def in_flight_bytes(self) -> int:
@@ -119,7 +118,7 @@ class TaskSender:
         self._raise_failure()
 
     async def _send_encoded(self, rows: EncodedRows) -> None:
-        """Send one batch; message by message to a broker that does not support batches. `finish` raises all errors."""
+        """Send one batch, or its messages one by one if a broker does not support batches. `note` records errors."""
         where, size = f"rows {rows.first} to {rows.last}", len(rows.batch.body)
         outcome: SendResult | BaseException | None = None
         try:
@@ -135,7 +134,7 @@ class TaskSender:
             _Portion(self, where, 1, size)(outcome)
 
     async def _send_batch(self, batch: EncodedBatch) -> SendResult | None:
-        """Send one batch; return None, also for later batches, if a broker does not support them."""
+        """Send one batch. Return None if the broker does not support batches; later batches are not tried either."""
         try:
             return await self._producer.send_encoded(batch)
         except ServerError as error:
@@ -166,7 +165,7 @@ class TaskSender:
                 f"({outcome.status.name}). Set option acks to 1 to accept that"
             )
         else:
-            text = str(outcome) if isinstance(outcome, RaptorMQError) else repr(outcome)  # some have no text
+            text = str(outcome) if isinstance(outcome, RaptorMQError) else repr(outcome)  # str() may be empty
             what = f"{where} could not be sent, at least in part: {text}"
         if self._failure is None:
             cause = outcome if isinstance(outcome, BaseException) else None
@@ -184,7 +183,7 @@ class TaskSender:
             raise self._failure
 
     async def _queues(self, rows: Rows) -> Mapping[str, Queues]:
-        """Return the queues of the topics where rows choose theirs; looked up each time, for a topic may grow."""
+        """Return the queues of each topic if rows select queues. Each call asks again, because topics may grow."""
         if rows.places is None:
             return {}
         found: dict[str, Queues] = {}

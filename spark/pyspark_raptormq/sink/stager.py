@@ -29,7 +29,7 @@ from raptormq.protocol.codes import ResponseCode
 
 _T = TypeVar("_T")
 _MESSAGE_OVERHEAD_BYTES = 200
-"""Estimated size of a message without its body, in memory and on the wire."""
+"""Estimated size in bytes of a message without its body, in memory and on the wire."""
 _MAX_MESSAGES = 16_384
 """Maximum number of messages in a list. The limit of brokers is 32,767."""
 
@@ -48,7 +48,7 @@ _List = list[Message] | EncodedBatch
 
 
 class Staging(Protocol):
-    """Stages lists; `raptormq.client.StagingClient` in production."""
+    """Stages lists. Implemented by `raptormq.client.StagingClient`."""
 
     async def queues(self, topic: str) -> list[MessageQueue]: ...
     async def stage(self, messages: list[Message], queue: MessageQueue, query: str, batch: int) -> int: ...
@@ -98,7 +98,7 @@ class TaskStager:
         self._in_flight = 0
 
     def begin(self, query: str, batch: int) -> None:
-        """Set the batch that the rows belong to."""
+        """Set the query and the batch to which the rows belong."""
         self._name = query, batch
 
     async def send(self, rows: Rows | EncodedPortion) -> None:
@@ -192,7 +192,7 @@ class TaskStager:
 
 
 def error_text(error: RaptorMQError) -> str:
-    """Return the text of an error. For a broker without staging it contains a remedy."""
+    """Return the text of an error, with a remedy if the broker does not support staging."""
     if isinstance(error, ServerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return "the broker does not support exactly-once writes: set stagedMessagesEnable = true, or remove exactlyOnce"
     return str(error)
