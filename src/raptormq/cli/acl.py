@@ -92,7 +92,7 @@ def show(user: str, servers: _Servers, output: str, name_servers: str, timeout_s
 
 
 class _EntryOptions(NamedTuple):
-    """The options that describe an entry, in the words of the protocol."""
+    """The options that describe an entry of an ACL, with the terms of the protocol."""
 
     resource: str
     actions: tuple[str, ...]

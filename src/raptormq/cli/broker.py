@@ -63,7 +63,7 @@ def addresses_of(server: Broker) -> Addresses:
 
 
 class _Restarting:
-    """A broker that is replaced by a new one where it asks for that (Startable)."""
+    """Runs a broker, and replaces it by a new one when it requests a restart. Implements Startable."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -72,7 +72,7 @@ class _Restarting:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the first one."""
+        """Start the first broker."""
         await self.broker.start()
         self._runs = True
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -91,10 +91,10 @@ class _Restarting:
             raise
 
     async def stop(self) -> None:
-        """Stop the present one.
+        """Stop the current broker.
 
         Raises:
-            RaptorMQError: one could not be started again, or not be stopped.
+            RaptorMQError: a restart failed earlier, or the broker cannot be stopped.
         """
         if self._watching is not None:
             self._watching.cancel()

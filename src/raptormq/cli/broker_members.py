@@ -1,4 +1,4 @@
-"""The members of one broker that has copies: what ``raptormq cluster`` asks them and shows of them."""
+"""Requests to the members of one replicated broker, and their output, for ``raptormq cluster``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from raptormq.protocol.codes import ResponseCode
 
 
 async def view_of(admin: AdminClient, broker: str) -> ReplicationState:
-    """Return the leader's view of a broker's members; without a leader, the view of a responding member. The damage
-    is that of all responding members.
+    """Return the leader's view of a broker's members; without a leader, the view of a responding member. The result
+    lists the damage that all responding members report.
 
     Raises:
         CommandFailed: the broker does not exist, or none of its members responds.
@@ -47,7 +47,7 @@ async def transfer(admin: AdminClient, broker: str, to: str | None) -> Replicati
 
     Raises:
         CommandFailed: there is no such broker, or it is not a member of a group.
-        ServerError: leadership cannot be handed over.
+        ServerError: leadership cannot be transferred.
     """
     return await admin.transfer_leadership(await _leader(admin, broker), to)
 
@@ -58,7 +58,7 @@ async def change(admin: AdminClient, broker: str, action: str, member: str) -> R
 
     Raises:
         CommandFailed: there is no such broker, or it is not a member of a group.
-        ServerError: the members cannot be changed like that.
+        ServerError: the leader refuses the change.
     """
     return await admin.change_members(await _leader(admin, broker), action, member)
 

@@ -194,7 +194,7 @@ def remove_member(broker: str, member: str, yes: bool, name_servers: str, timeou
 
 
 def _change(name_servers: str, timeout_s: float, broker: str, action: str, member: str) -> None:
-    """Change a member, and print the members that the group has then."""
+    """Request a membership change, and print the members of the group after it."""
     state = with_admin(name_servers, timeout_s, lambda admin: change(admin, broker, action, member))
     members = ", ".join(f"{each.id} ({each.role})" for each in state.members if each.role != "absent")
     click.echo(f"the group of broker {broker} has the members {members}")

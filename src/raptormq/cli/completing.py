@@ -53,7 +53,7 @@ def setting_keys(_context: click.Context, _parameter: click.Parameter, incomplet
 
 
 def settings_to_set(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the settings of brokers that begin with ``incomplete``, for a value to follow."""
+    """Return the settings of brokers that begin with ``incomplete``, each followed by ``=``."""
     return [f"{key}=" for key in setting_keys(context, parameter, incomplete)]
 
 

@@ -31,9 +31,9 @@ FORMATS: dict[str, Callable[[MessageExt], bytes]] = {"raw": message_format.raw, 
 class Job:
     """Options of the command.
 
-    ``start`` is ``"earliest"``, ``"latest"`` or ms since 1970. ``offset`` replaces it: a queue offset, or if negative
-    a number of messages before the end. ``queues`` are the broker, or None for any, and the id of the queues to read;
-    none means all.
+    ``start`` is ``"earliest"``, ``"latest"`` or ms since 1970. ``offset`` replaces ``start``: a queue offset or, if
+    negative, a number of messages before the end. ``queues`` has a broker name (None for any) and a queue id for each
+    queue to read; if empty, all queues are read.
     """
 
     topic: str

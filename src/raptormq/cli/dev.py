@@ -38,7 +38,7 @@ REGISTRATION_TIMEOUT_S = 10.0
 """Time limit for the registration of the broker with the name server, in seconds."""
 
 _NAME_SERVER_PART = 4
-"""The name server may use one quarter of the file descriptors of the process."""
+"""Divisor of the process's limit of file descriptors: the name server may use one quarter of them."""
 
 PORT = click.IntRange(0, 65_535)
 
@@ -109,7 +109,7 @@ class Options:
 def own_credentials(security: AccessControl) -> dict[str, str]:
     """Return the setting with the credentials of the broker's registration, by default those of the first user."""
     if security.own_credentials_path:
-        return {}  # the settings contain it
+        return {}  # the settings contain the credentials
     user = security.own_credentials or security.first_user
     if user is None:
         if security.is_on:

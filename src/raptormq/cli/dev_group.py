@@ -61,7 +61,7 @@ class MemberProcess:
         """Start the process and wait until the member is ready.
 
         Raises:
-            CommandFailed: the process exits before.
+            CommandFailed: the process exits before the member is ready.
         """
         with self._conf.with_suffix(".log").open("ab") as log:
             command = (sys.executable, "-c", _PROGRAM, "broker", "-c", str(self._conf))

@@ -189,7 +189,7 @@ async def _selected(config: ClientConfig, group: str, timeout_s: float, ids: Seq
 
 
 class _Resender:
-    """Resends letters of a group. A letter that was encrypted is encrypted again, by a producer of its own."""
+    """Resends letters of a group. A separate producer encrypts the letters that were encrypted before."""
 
     def __init__(self, config: ClientConfig, group: str, timeout_s: float, advance: Advance) -> None:
         self._config = config
@@ -231,14 +231,14 @@ class _Resender:
 async def _letters(
     consumer: PullConsumer, group: str, timeout_s: float, *, newest: int | None = None, committed: bool = False
 ) -> AsyncIterator[list[MessageExt]]:
-    """Yield the dead letters that are stored now.
+    """Yield the dead letters that are stored when the generator starts.
 
     Args:
-        consumer: a consumer, which the generator assigns the queues.
+        consumer: reads the letters. The generator assigns the queues to it.
         group: the consumer group of the letters.
         timeout_s: time limit of one read in seconds.
-        newest: only so many letters of each queue, the newest.
-        committed: only letters after the committed offsets of the consumer's group.
+        newest: number of letters to yield per queue, the newest ones; None for all letters.
+        committed: whether to yield only letters after the committed offsets of the consumer's group.
 
     Raises:
         CommandFailed: the group has no dead letters, or a broker does not return them in time.

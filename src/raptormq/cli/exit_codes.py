@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class CommandFailed(RaptorMQError):
-    """A command failed. The message contains the cause and a hint. Its cause, or ``code``, decides the exit code."""
+    """A command failed. The message contains the cause and a hint. The exit code is ``code`` or that of the cause."""
 
     def __init__(self, text: str, code: ExitCode | None = None) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ _NOT_FOUND = frozenset(
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return the exit code for an error: that of the first error in its chain of causes that has one."""
+    """Return the exit code of the first error in the chain of causes of ``error`` that has one."""
     each: BaseException | None = error
     while each is not None:
         if isinstance(each, CommandFailed) and each.code is not None:

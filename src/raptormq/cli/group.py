@@ -161,7 +161,7 @@ def show(name: str, output: str, name_servers: str, timeout_s: float) -> None:
 
 
 class _Settings(TypedDict):
-    """The settings of a group; None keeps a value, or means the default of a new group."""
+    """The settings of a group. None keeps the value of an existing group and means the default for a new one."""
 
     consume: bool | None
     broadcast: bool | None

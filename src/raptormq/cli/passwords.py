@@ -19,7 +19,7 @@ def read_password(file: str | None, username: str) -> str:
 
     Raises:
         click.Abort: the user interrupts the prompt.
-        UsageError: the password is empty or too long, or nobody can be asked.
+        UsageError: the password is empty, too long or cannot be read, or there is no terminal for the prompt.
     """
     if file is None:
         return _prompt(username)

@@ -48,7 +48,7 @@ def promote(address: str, force: bool, yes: bool, output: str, name_servers: str
 
 
 def _before(address: str, facts: Mapping[str, str]) -> str:
-    """Return what may be lost, as far as the slave knows.
+    """Return a text about the messages that the promotion may lose, as far as the slave knows.
 
     Raises:
         CommandFailed: the broker is not a slave.

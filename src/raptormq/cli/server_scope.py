@@ -1,7 +1,7 @@
-"""Users and ACLs of several servers: which server has which, and how that is shown.
+"""Compares the users and ACLs of several servers, and formats the differences.
 
-Each server has users of its own; in a cluster they are usually the same. A command therefore checks all servers before
-it changes the first one, and a list has a line for each difference.
+Each server has its own users, which are usually the same on all servers of a cluster. A command therefore checks all
+servers before it changes the first one, and a list has a separate line for each difference.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def merged(found: Mapping[str, Iterable[T]]) -> dict[T, list[str]]:
 
 
 def shown_servers(servers: list[str], everywhere: int) -> str:
-    """Return the table cell for the servers that have an item, of ``everywhere`` servers."""
+    """Return the table cell for the servers that have an item: ``all`` if their number is ``everywhere``."""
     return "all" if len(servers) == everywhere else ", ".join(servers)
 
 
 def require_on_all(what: str, found: Mapping[str, bool], hint: str) -> None:
-    """Require that all servers have something.
+    """Check that all servers have ``what``.
 
     Raises:
-        CommandFailed: a server does not have it (4).
+        CommandFailed: a server does not have it (exit code 4).
     """
     missing = sorted(address for address, is_there in found.items() if not is_there)
     if missing:
@@ -40,7 +40,7 @@ def require_on_all(what: str, found: Mapping[str, bool], hint: str) -> None:
 
 
 def require_on_none(what: str, found: Mapping[str, bool], hint: str) -> None:
-    """Require that no server has something.
+    """Check that no server has ``what``.
 
     Raises:
         CommandFailed: a server has it.

@@ -47,7 +47,7 @@ class Startable(Protocol):
 
 
 class StopTimedOut(RaptorMQError):
-    """The servers did not stop in time."""
+    """The servers did not stop within :data:`STOP_TIMEOUT_S`."""
 
 
 def serve(opening: Opening) -> None:
