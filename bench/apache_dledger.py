@@ -29,7 +29,7 @@ class ApacheDledger:
                 folder / f"apache-{member}",
                 heap=_HEAP,
                 namesrv_port=port,
-                options=["-Dtls.server.mode=disabled"],  # a certificate of its own costs each broker seconds
+                options=["-Dtls.server.mode=disabled"],  # otherwise each broker takes seconds to create a certificate
                 release=Release.NEWEST,
                 settings={
                     "brokerName": _GROUP,
@@ -38,7 +38,7 @@ class ApacheDledger:
                     "dLegerPeers": peers,
                     "dLegerSelfId": member,
                     "sendMessageThreadPoolNums": "16",
-                    # Within its default of 200 ms it refuses nearly all messages of a load without a limit.
+                    # With the default of 200 ms the leader refuses nearly all messages of a load without a rate limit.
                     "waitTimeMillsInSendQueue": "10000",
                     "diskMaxUsedSpaceRatio": "95",
                 },
@@ -51,7 +51,7 @@ class ApacheDledger:
         return self._members[0].name_servers
 
     def start(self) -> None:
-        """Start all, and return when their ports are open; raises ProcessError."""
+        """Start the name server and the brokers, and wait until their ports are open; raises ProcessError."""
         for member in self._members:
             member.folder.mkdir(parents=True)
         self._members[0].start_name_server()
@@ -70,6 +70,6 @@ class ApacheDledger:
                     await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """Send SIGKILL to all; the data is not needed afterwards."""
+        """Send SIGKILL to all processes; the data is not needed afterwards."""
         for member in self._members:
             member.kill()

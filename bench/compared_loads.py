@@ -1,4 +1,4 @@
-"""Loads on two systems in turn, and what is compared of them: messages per second and p99."""
+"""Loads on two systems in turn, and the comparison of their messages per second and their p99."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from raptormq.client import Producer, ProducerConfig
 
 BODY = os.urandom(BODY_BYTES)
 SEND_TIMEOUT_S = 30.0
-"""A cold JVM needs seconds for the first messages; with the default of 3 s the load would include their retries."""
+"""Timeout of a send in seconds. A cold JVM takes seconds for the first messages, and with the default of 3 s the load
+would include their retries."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Amounts and durations of the measurements."""
 
     rounds: int
-    """Losses of the leader, and transfers of leadership."""
+    """Number of losses of the leader, and of transfers of leadership."""
     pairs: int
-    """Runs of the group and of the single broker for each ratio."""
+    """Number of runs on each of the two systems for one ratio."""
     seconds: float
-    """The measured part of a run."""
+    """Duration of the measured part of a run in seconds."""
     messages: int
-    """The most messages of a run."""
+    """Maximum number of messages in a run."""
     log_bytes: int
-    """The log that an empty member fetches."""
+    """Size in bytes of the log that an empty member fetches."""
     queues: int
-    """The queues of the row with many."""
+    """Number of queues in the row with many queues."""
     fixed_rate: int
-    """Messages per second of the rows about latency at a fixed rate."""
+    """Rate in messages per second of the rows about latency."""
     warm_up_seconds: int
-    """The warm-up of the Java clients."""
+    """Warm-up time of the Java clients in seconds."""
     minutes: float
-    """The load of the row with retention, at full speed."""
+    """Duration in minutes of the full load with retention."""
     log_limit_bytes: int
-    """Where retention begins in that row."""
+    """Size in bytes of the log above which retention deletes segments during the full load."""
 
 
 FULL = Plan(30, 3, 10.0, 1_500_000, 2 << 30, 10_000, 20_000, 30, 20, 6_000_000_000)
@@ -52,7 +53,7 @@ QUICK = Plan(2, 1, 3.0, 100_000, 64 << 20, 500, 5_000, 5, 1, 2_000_000_000)
 
 @dataclass(frozen=True)
 class Rate:
-    """One run of the load."""
+    """Result of one run: messages per second, and the p99 of the latency."""
 
     per_second: float
     p99_ms: float
@@ -61,8 +62,8 @@ class Rate:
 async def load_by_our_client(
     name_servers: str, plan: Plan, rate: int = AS_FAST_AS_IT_GOES, *, may_refuse: bool = False
 ) -> Rate:
-    """Run the load. Raises the error of the first failed send; with `may_refuse` only if none succeeds, because Apache
-    RocketMQ refuses what waits for more than 200 ms (SYSTEM_BUSY)."""
+    """Run the load. Raises the error of the first failed send. With `may_refuse` it is raised only if no send succeeds,
+    because Apache RocketMQ refuses messages that wait for more than 200 ms (SYSTEM_BUSY)."""
     config = ProducerConfig(auto_batch=True, send_timeout=SEND_TIMEOUT_S)
     async with Producer(GROUP, name_servers=name_servers, config=config) as producer:
         load = Load([producer], BODY, rate)
@@ -98,7 +99,7 @@ async def in_turn(
 async def against(
     plan: Plan, peer: str, ours: Callable[[int], Awaitable[Rate]], theirs: Callable[[int], Awaitable[Rate]]
 ) -> list[Figure]:
-    """Compare rates as fast as it goes, and the p99 at a fixed rate. `ours` and `theirs` take messages per second."""
+    """Compare the maximum rates, and the p99 at a fixed rate. `ours` and `theirs` take messages per second."""
     fast = await in_turn(
         plan, f"RaptorMQ and {peer}", lambda: ours(AS_FAST_AS_IT_GOES), lambda: theirs(AS_FAST_AS_IT_GOES)
     )

@@ -1,12 +1,12 @@
 """A Dledger group of three members at full load for many minutes, with retention and one loss of the leader.
 
 After the first half of the time the leader is killed. It starts again 20 s later (10 s in a run of one minute) and
-fetches what it lacks, while the load goes on. No other election may happen.
+fetches the missing part of the log while the load continues. No other election may happen.
 
 The broker limits a log by age and by the use of the volume, not by its own size, and ages are at least an hour.
 Therefore the run sets back the modification times of the oldest segments of a log beyond the limit by two days. The
-retention of the broker then deletes them: every member looks once per second, at any hour. It keeps what no checkpoint
-covers yet, which is up to 10 s of the load.
+retention of the members then deletes these segments: it runs once per second, at any hour. Segments that no checkpoint
+covers yet are kept, up to 10 s of the load.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ cleanResourceInterval=1000
 _AGED_S = 48 * 3600
 _DOWN_S = 20.0
 _SHARE_DOWN = 1 / 6
-"""Most of the whole time that the ex-leader is down, so that a short run leaves time to catch up."""
+"""Maximum share of the run for which the ex-leader is down, so that a short run leaves time to catch up."""
 _DISK_PER_LIMIT = 5
 """Free disk space as a multiple of the limit of one log: three logs, their queues and indexes, and a reserve."""
 _SEGMENTS_ABOVE = 3
-"""Segments that a log may have above its limit: the one that is allocated in advance, and two until retention looks."""
+"""Number of segments that a log may have above its limit: one that is preallocated, and two until retention runs."""
 _GAP_S = 3.0
 _POLL_S = 0.02
 _LOOK_S = 0.5
 
 
 def surplus(sizes: Sequence[int], limit: int) -> int:
-    """Return how many of the oldest segments have to go, so that the others have at most `limit` bytes together.
+    """Return how many of the oldest segments have to be deleted, so that the others have at most `limit` bytes.
 
     Args:
         sizes: bytes of the segments, the oldest first. The newest segment always stays.
@@ -71,7 +71,7 @@ def surplus(sizes: Sequence[int], limit: int) -> int:
 
 
 def age_surplus(log: Path, limit: int) -> int:
-    """Set back the modification times of the segments that `limit` leaves no room for. Return the bytes of the log.
+    """Set back the modification times of the oldest segments beyond `limit`. Return the size of the log in bytes.
 
     Raises:
         FileNotFoundError: a segment was deleted meanwhile.
@@ -86,10 +86,10 @@ def age_surplus(log: Path, limit: int) -> int:
 
 @dataclass
 class Gaps:
-    """The longest time without an acknowledgement, from the number of acknowledgements at many moments (s)."""
+    """The longest time in seconds without an acknowledgement, from samples of the number of acknowledgements."""
 
     last: float
-    """Time of the last moment at which the number had grown."""
+    """Time of the last sample in which the number had grown."""
     longest: float = 0.0
     _count: int = 0
 
@@ -106,50 +106,50 @@ class Gaps:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """What the ex-leader fetched from its start until it had caught up, or until the load ended."""
+    """The catch-up of the ex-leader, from its start until it had caught up or the load ended."""
 
     fetched: int
-    """Bytes of the log."""
+    """Bytes of the log that the ex-leader fetched."""
     sent: int
-    """Bytes that the log of the new leader grew by meanwhile."""
+    """Bytes by which the log of the new leader grew meanwhile."""
     seconds: float
     is_done: bool
-    """Whether it had caught up as a voter."""
+    """Whether the ex-leader had caught up and was a voter."""
 
 
 @dataclass
 class Terms:
-    """Terms of the group, to count the elections that nobody asked for."""
+    """Counts unexpected elections by the terms of the group."""
 
     term: int
     unwanted: int = 0
 
     def see(self, term: int) -> None:
-        """Count the elections since the last call."""
+        """Count the elections between the last known term and `term`."""
         self.unwanted += term - self.term
         self.term = term
 
     def expect(self, term: int) -> None:
-        """Go on with the term of a wanted election."""
+        """Set the term of an expected election, which is not counted."""
         self.term = term
 
 
 @dataclass
 class _Watch:
-    """Looks at the group during the load, and ages segments beyond the limit."""
+    """Samples the group during the load, and ages segments beyond the limit."""
 
     group: DledgerProcesses
     load: Load
     limit: int
     gaps: Gaps = field(default_factory=lambda: Gaps(time.perf_counter()))
     largest: int = 0
-    """Bytes of the largest commit log that was seen."""
+    """Size in bytes of the largest commit log in all samples."""
 
     async def run(self, seconds: float) -> None:
-        """Look until cancelled.
+        """Take samples until cancelled.
 
         Raises:
-            RuntimeError: a member has ended that the run did not kill.
+            RuntimeError: a member exited that the run did not kill.
         """
         begin = looked = time.perf_counter()
         with _progress(seconds) as (bar, task):

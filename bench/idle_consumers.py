@@ -30,9 +30,10 @@ FULL, QUICK = 500, 20
 GROUP_SIZE = 10
 CPU_GOAL_PERCENT, MEMORY_GOAL_MB = 10, 400
 _SETTLE_S = 40.0
-"""Longer than every period of the load, because its first requests are all sent at the same time."""
+"""Time in seconds before the first window. All first requests are sent at the same time, so the time is longer than
+every period of the load."""
 _WINDOW_S = 20.0
-"""Period of the pulls. A group sends them at the same time, so every window has the same number."""
+"""Length of a window in seconds. It equals the period of the pulls, so every window has the same number of pulls."""
 _WINDOWS = 6
 _START_S = 120.0
 

@@ -43,7 +43,7 @@ class Consumer(asyncio.Protocol):
         self.waits = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.WriteTransport, transport)  # the transport of uvloop is no subclass
         self._every(HEARTBEAT_S, self._heartbeat)
         self._every(MEMBERS_S, self._members)
         self._every(PROGRESS_S, self._progress)

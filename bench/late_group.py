@@ -34,7 +34,7 @@ from tests.interop.raptormq_dev import RaptorMQDev
 
 FULL, QUICK = 8_000_000, 100_000
 KEPT = ("1G", "0")
-"""Values of `logBytesKeptInPageCache`: the default, and 0 for no release."""
+"""Values of `logBytesKeptInPageCache`: the default, and 0, which disables the eviction of pages."""
 _BODY_BYTES = 1024
 _QUEUES = 16
 _LONGEST_S = 600.0

@@ -43,7 +43,7 @@ def load_average() -> float:
 
 def touch_memory() -> None:
     """Write to all free memory once. The host of a virtual machine allocates memory at its first use, which makes
-    filling the page cache ten times slower; otherwise the first run with many writes would be slower than the
+    filling the page cache ten times slower. Without this call the first run with many writes would be slower than the
     others."""
     _take(int(_memory_bytes("MemFree") * _SHARE_TOUCHED)).close()
 

@@ -16,7 +16,7 @@ from bench.kafka_cluster import KafkaCluster
 from tests.interop.rocketmq_java import ProcessError
 
 _QUEUES = 18
-"""Queues of the topic on all masters, and partitions of Kafka's."""
+"""Number of queues of the topic on all masters, and of partitions of Kafka's topic."""
 
 
 async def interleaved_load(builds: Builds, plan: Plan, rate: int) -> Rate:

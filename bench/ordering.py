@@ -35,7 +35,7 @@ FULL, QUICK = 60_000, 3_000
 ROUNDS = 3
 KEYS, WORKERS, WORK_S = 1000, 200, 0.001
 ORDERLY_SHARE = 20
-"""Order by queue takes a millisecond per message, so fewer messages are used."""
+"""Divisor of the number of messages for order by queue, which takes a millisecond per message."""
 WANTED_GAIN, ALLOWED_OVERHEAD = 50.0, 30.0
 _WITHIN_S = 600.0
 

@@ -45,12 +45,12 @@ from tests.interop.rocketmq_java import JavaBuild, ProcessError, build
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Amounts and durations of the measurements."""
 
     messages: int
-    """Messages of each row but the last."""
+    """Number of messages of each row except the last."""
     single_sends: LoadPlan
-    """The last row."""
+    """Load of the last row."""
 
 
 _THREADS = 32
@@ -61,7 +61,7 @@ ROUNDS = 3
 _BODY = os.urandom(1024)
 _QUEUES = 16
 _SINGLE_TOPIC = "load"
-"""The topic of the Java program."""
+"""Topic to which the Java program sends."""
 _GROUP_OF_SENDS = 1000
 _AS_FAST_AS_IT_GOES = 10_000_000
 _WITHIN_S = 300.0

@@ -44,7 +44,7 @@ _SEND_TIMEOUT_S = 3.0
 _SENDS_AT_ONCE = 500
 _FILES_TIMEOUT_S = 120.0
 _QUEUE_TYPE_OF_BOTH = "SimpleCQ"
-"""In the rows against Apache RocketMQ."""
+"""Queue type on both systems in the rows that compare with Apache RocketMQ."""
 _POLL_S = 0.02
 _DISK_BLOCK = 1 << 20
 
@@ -55,7 +55,7 @@ class _Writers:
 
     producer: Producer
     acknowledged: list[tuple[float, float]] = field(default_factory=list)
-    """Begin and end of each send that was acknowledged."""
+    """Start and end time of each acknowledged send."""
     is_over: bool = False
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class _Writers:
                 self.acknowledged.append((begin, clock()))
 
     async def next_after(self, moment: float) -> float:
-        """Return when the first send that began after `moment` was acknowledged."""
+        """Wait for the acknowledgement of the first send that starts after `moment`, and return its time."""
         seen = len(self.acknowledged)
         while True:
             for begin, end in self.acknowledged[seen:]:
@@ -100,7 +100,7 @@ async def _writing(group: DledgerProcesses) -> AsyncIterator[_Writers]:
 
 
 async def fail_over(plan: Plan) -> list[Figure]:
-    """Kill the leader again and again: from the kill to the acknowledgement of a send that began after it."""
+    """Kill the leader repeatedly. Measure the time from the kill until a send that started after it is acknowledged."""
     clock, found = asyncio.get_running_loop().time, []
     async with bench_group() as (group, admin), _writing(group) as writers:
         for number in range(plan.rounds):
@@ -121,7 +121,7 @@ async def fail_over(plan: Plan) -> list[Figure]:
 
 
 async def transfer(plan: Plan) -> list[Figure]:
-    """Transfer the leadership again and again: the longest time without an acknowledgement around it."""
+    """Transfer leadership repeatedly. Measure the longest time without an acknowledgement around each transfer."""
     clock, found = asyncio.get_running_loop().time, []
     async with bench_group() as (group, admin), _writing(group) as writers:
         for number in range(plan.rounds):
@@ -143,8 +143,8 @@ async def _load_of_group(plan: Plan, rate: int = AS_FAST_AS_IT_GOES, queues: int
 
 
 async def _create_files(group: DledgerProcesses) -> None:
-    """Send a message to each queue, and wait until each member has created the files of all queues, which is done once
-    in the life of a queue."""
+    """Send a message to each queue, and wait until each member has created the files of all queues. The creation
+    happens once per queue and must not be measured."""
     async with Producer(GROUP, name_servers=group.name_server) as producer:
         queues = await producer.queues(TOPIC)
         for first in range(0, len(queues), _SENDS_AT_ONCE):
@@ -193,7 +193,8 @@ async def _load_of_one(plan: Plan, rate: int = AS_FAST_AS_IT_GOES) -> Rate:
 
 
 async def rate(plan: Plan) -> list[Figure]:
-    """Compare the rate of the group with the bound: 2/3 of a single broker's, or a third of the disk's."""
+    """Compare the rate of the group with its bound: two thirds of a single broker's rate or a third of the disk's rate,
+    whichever is lower."""
     disk = await asyncio.to_thread(_disk_rate, plan)
     found = await in_turn(plan, "group and one broker", lambda: _load_of_group(plan), lambda: _load_of_one(plan))
     group = median(pair[0].per_second for pair in found)
@@ -250,7 +251,8 @@ async def interleaved_layout(plan: Plan) -> list[Figure]:
 
 
 async def catch_up(plan: Plan) -> list[Figure]:
-    """Empty the disk of a follower at half load: how fast it fetches the log, and what producers lose meanwhile."""
+    """Empty the disk of a follower at half load. Measure how fast the follower fetches the log, and the rate of the
+    producers meanwhile."""
     async with bench_group() as (group, admin), AsyncExitStack() as opened:
         config = ProducerConfig(auto_batch=True)
         producer = await opened.enter_async_context(Producer(GROUP, name_servers=group.name_server, config=config))

@@ -27,7 +27,7 @@ MEMORY_GOAL_MB = 200
 _AT_ONCE = 500
 _FIRST_HOUR, _LAST_HOUR = 1, 70
 _STEP = 7_919
-"""A prime number, so that the delivery times are not in order."""
+"""Step of the delivery times, a prime number, so that they are not in order."""
 _SEGMENT_BYTES = 128 << 20
 _LONGEST_S = 60.0
 _POLL_S = 0.2
@@ -80,7 +80,7 @@ def _frame(number: int, due_ms: int) -> bytes:
 
 
 def _known(server: RaptorMQDev, count: int) -> int:
-    """Return the number of indexed timers when it reaches the total, or after a minute."""
+    """Wait up to a minute until ``count`` timers are indexed. Return the number of indexed timers."""
     deadline = time.monotonic() + _LONGEST_S
     while (known := _waiting(server)) < count and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -121,7 +121,7 @@ class Outcome:
 
     @property
     def compared(self) -> float:
-        """The value that the bound applies to: the measured value, or its ratio to the other."""
+        """The value to which the bound applies: the measured value, or its ratio to ``base``."""
         if self.base is None:
             return self.ours
         return self.ours / self.base if self.base else float("inf")

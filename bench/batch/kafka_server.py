@@ -1,8 +1,7 @@
 """Apache Kafka as one process with broker and controller (KRaft), in its own folder, without ZooKeeper.
 
 The settings are Kafka's defaults except for those that a node needs. A node is alone unless it joins others
-(:mod:`bench.kafka_cluster`). Heap and garbage collector are those of
-Kafka's start script, with a heap of 2 GiB.
+(:mod:`bench.kafka_cluster`). The garbage collector is that of Kafka's start script, with a heap of 2 GiB.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class KafkaServer:
     """A Kafka node."""
 
     def __init__(self, build: BenchBuild, folder: Path, number: int = 1, heap: str = HEAP, partitions: int = 1) -> None:
-        """`number` is the id of the node, `partitions` the number of partitions of topics that are created by use."""
+        """`number` is the id of the node, `partitions` the number of partitions of automatically created topics."""
         self._build = build
         self._folder = folder
         self._heap = heap
@@ -42,11 +41,11 @@ class KafkaServer:
 
     @property
     def voter(self) -> str:
-        """The node in the list of voters."""
+        """Entry of the node in the list of voters."""
         return f"{self._number}@127.0.0.1:{self._port + 1}"
 
     def join(self, voters: list[str], replicas: int, cluster_id: str) -> None:
-        """Start as one of several nodes; topics have `replicas` copies by default."""
+        """Make the node one of several, before its start. Topics get `replicas` copies by default."""
         self._voters, self._replicas, self._cluster_id = voters, replicas, cluster_id
 
     @property

@@ -38,7 +38,7 @@ class LoadProgram:
     folder: Path | None = None
     """Working directory."""
     done: str | None = None
-    """Text in the line that marks the end of its work, for a program that may not exit afterwards."""
+    """Text in the last line of a program that may not exit afterwards; None for a program that exits."""
 
 
 def load_program(workload: Workload, system: System, address: str, builds: Builds, folder: Path) -> LoadProgram:

@@ -15,7 +15,7 @@ from bench.process_usage import cpu_seconds, memory, stolen_seconds
 from tests.interop.rocketmq_java import ProcessError, WatchedProcess
 
 _END_S = 20.0
-"""Timeout for the exit of the program."""
+"""Timeout for the exit of the program in seconds."""
 
 
 @dataclass

@@ -19,10 +19,10 @@ VARIABLE = "OMB_DIR"
 BEGINS = "Starting benchmark traffic"
 ENDS = "Aggregated Pub Latency"
 DONE = "Writing test result into"
-"""A thread of the Kafka driver does not end."""
+"""Text in the last line of the benchmark, which may not exit because a thread of its Kafka driver does not end."""
 TIMING = Timing(warm_up_seconds=60, seconds=60)
 DISK_GB_PER_MINUTE = 30
-"""Write rate of the fastest runs."""
+"""Write rate of the fastest runs in GB per minute."""
 _PERIOD_S = 10
 
 

@@ -24,7 +24,7 @@ class LoadResult:
     backlog: int | None = None
     """Messages that were acknowledged but not consumed at the end of the measured part."""
     drain_seconds: float | None = None
-    """Time that the consumers then took for the backlog; at most 10 s."""
+    """Time in seconds that the consumers then took for the backlog; at most 10 s."""
     undelivered: int | None = None
     """Messages that were not consumed after this time."""
     surplus: int | None = None

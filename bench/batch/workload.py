@@ -32,8 +32,8 @@ class Timing:
 
 
 SATURATED = Timing(warm_up_seconds=40, seconds=15)
-"""Warm-up time. On two busy CPUs the JIT compilation of a JVM takes about 40 s; before, broker and client use
-several times the CPU."""
+"""Durations for loads at full speed. On two busy CPUs the JIT compilation of a JVM takes about 40 s, during which
+broker and client use several times the CPU."""
 
 
 class Client(StrEnum):

@@ -1,4 +1,4 @@
-"""Spark with our data source, beside Spark with its Kafka connector.
+"""Benchmarks of Spark with RaptorMQ's data source, compared with Spark's Kafka connector.
 
     command --> plan --> connector --(requests)--> session (a process with a Spark session)
                     `--> readers  (the reader without Spark)        `--> comparison --> table

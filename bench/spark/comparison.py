@@ -1,4 +1,4 @@
-"""A measured figure beside the one that it is compared with, and the table of several."""
+"""Measured values with the values to compare them with, and their table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.output import markdown
 
 @dataclass(frozen=True)
 class Series:
-    """The values of all runs; the first, cold run is not among them."""
+    """The values of all runs except the first, cold run."""
 
     name: str
     values: tuple[float, ...]
@@ -28,17 +28,17 @@ class Comparison:
     unit: str
     ours: Series
     other: Series | None = None
-    """What the row is compared with."""
+    """Values with which ``ours`` is compared; None for no comparison."""
     at_least_times: float | None = None
-    """Least ratio to `other` to reach."""
+    """Minimum ratio of the medians of ``ours`` and ``other``."""
     at_least: float | None = None
-    """Least value to reach."""
+    """Minimum median of ``ours``."""
     at_most: float | None = None
-    """Largest value to reach."""
+    """Maximum median of ``ours``."""
 
     @property
     def ratio(self) -> float | None:
-        """Our median over the other."""
+        """Median of ``ours`` divided by the median of ``other``; None without ``other``."""
         return None if self.other is None else self.ours.median / self.other.median
 
     @property

@@ -62,7 +62,7 @@ class Connector:
     """Columns for filling a topic besides the body."""
 
     def source(self, topic: str, **options: str) -> dict[str, str]:
-        """Return the options for reading a topic from its begin."""
+        """Return the options for reading a topic from its first message."""
         place = {self._address_option: self.address, "subscribe": topic, "startingOffsets": "earliest"}
         return place | options
 
@@ -92,7 +92,7 @@ def raptormq(folder: Path) -> Iterator[Connector]:
 
 @contextmanager
 def kafka(build: BenchBuild, folder: Path) -> Iterator[Connector]:
-    """Start Apache Kafka, and a session of PySpark with the Kafka connector in an environment that uv makes."""
+    """Start Apache Kafka, and a session of PySpark with the Kafka connector in an environment that uv creates."""
     uv = str(Path(sys.executable).with_name("uv"))
     python = [uv, "run", "--quiet", "--isolated", "--no-project", "--python", sys.executable]
     python += ["--with", f"pyspark=={KAFKA_PYSPARK}", "python"]

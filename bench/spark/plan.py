@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured, in which order, and what is to be reached."""
+"""The rows of the table: the measurements in their order, and the bounds for their values."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _PROPERTIES = ",".join((*DEFAULT_COLUMNS, PROPERTIES_COLUMN))
 
 @dataclass(frozen=True)
 class Plan:
-    """Amounts."""
+    """Numbers of runs, rows and batches."""
 
     runs: int
     rows: int
-    """Rows of the topic that is read."""
+    """Number of rows of the topic that is read."""
     rows_per_trigger: int
     written: int
-    """Rows of one write."""
+    """Number of rows of one write."""
     small_batches: int
     prefetched: int
-    """Rows that the reader gets from memory."""
+    """Number of rows that the reader decodes from responses in memory."""
 
 
 FULL = Plan(5, 2_000_000, 250_000, 500_000, 60, 200_000)
@@ -57,7 +57,7 @@ class Measurement:
     """One run of the benchmark over running connectors.
 
     Args:
-        plan: amounts.
+        plan: numbers of runs, rows and batches.
         ours: our data source.
         peer: the Kafka connector; None if no chosen row needs it.
     """
@@ -85,7 +85,7 @@ class Measurement:
                 await admin.create_topic(topic, QUEUES, QUEUES, attributes={"queue.type": "BatchCQ"})
 
     def read(self) -> list[Comparison]:
-        """Batch read."""
+        """Measure a batch read."""
         found = self._in_turn("read", {each.name: _reading(each) for each in self._connectors})
         self._check_rows(found, self._plan.rows)
         rates = _rates(found)
@@ -93,7 +93,7 @@ class Measurement:
         return [Comparison(what, "rows/s", rates[self._ours.name], self._other(rates), at_least_times=1.2)]
 
     def stream(self) -> list[Comparison]:
-        """Stream with Trigger.AvailableNow."""
+        """Measure a stream with Trigger.AvailableNow."""
         limit = str(self._plan.rows_per_trigger)
         queries = {
             each.name: _running(each, Stream(each.format, each.source(READ_TOPIC, maxOffsetsPerTrigger=limit)))
@@ -106,7 +106,7 @@ class Measurement:
         return [Comparison(what, "rows/s", rates[self._ours.name], self._other(rates), at_least_times=1.0)]
 
     def micro_batch(self) -> list[Comparison]:
-        """Micro-batches of 100 rows, and of 100 offsets from which the filter leaves none (which Kafka has not)."""
+        """Measure micro-batches of 100 rows, and of 100 offsets without a matching row (Kafka has no such filter)."""
 
         def stream(
             connector: Connector, configuration: dict[str, str] | None = None, **more: str
@@ -137,7 +137,7 @@ class Measurement:
         return rows
 
     def write(self) -> list[Comparison]:
-        """Batch write of bodies, at least once and exactly once."""
+        """Measure a batch write of bodies, at least once and exactly once."""
 
         def writing(connector: Connector, **options: str) -> Callable[[], Result]:
             place = connector.sink(WRITE_TOPIC, **options)
@@ -154,7 +154,7 @@ class Measurement:
         ]
 
     def options(self) -> list[Comparison]:
-        """Effect of options on batch read and write."""
+        """Measure the effect of options on batch read and write."""
         whole = {"as it is": _reading(self._ours)}
         variants = {
             "columns=value,queueOffset": {"columns": "value,queueOffset"},
@@ -185,7 +185,8 @@ class Measurement:
         return rows + [Comparison(name, "rows/s", rate, plain) for name, rate in rates.items()]
 
     def reader(self) -> list[Comparison]:
-        """The reader without Spark, on responses in memory: one process, a map of properties, and two processes."""
+        """Measure the reader without Spark on responses in memory: in one process, with a map of properties, and in two
+        processes; and the plain client."""
         errors.print("measuring: reader")
         options = SourceOptions(Connection((self._ours.address,)), topics=(READ_TOPIC,))
         as_map = replace(options, columns=(*DEFAULT_COLUMNS, PROPERTIES_COLUMN), properties_as=PropertiesAs.MAP)
@@ -205,7 +206,7 @@ class Measurement:
         ]
 
     def worker_memory(self) -> list[Comparison]:
-        """The largest Python process of all queries of our data source so far."""
+        """Return the memory of the largest Python process in all queries of our data source so far."""
         if not self._worker_bytes:
             return []
         largest = Series(self._ours.name, (max(self._worker_bytes) / _MB,))
@@ -226,7 +227,7 @@ class Measurement:
         return None if self._peer is None else series[self._peer.name]
 
     def _in_turn(self, row: str, queries: Mapping[str, Callable[[], Result]]) -> dict[str, list[Result]]:
-        """Run the queries in turn, each once without counting it; every second turn is backwards."""
+        """Run the queries in turn, every second turn in reverse order. Results of the first turn are not used."""
         found: dict[str, list[Result]] = {name: [] for name in queries}
         for run in range(self._plan.runs + 1):
             for name in list(queries)[:: -1 if run % 2 else 1]:

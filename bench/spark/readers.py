@@ -1,6 +1,6 @@
 """Reading without Spark: by the plain client, and by the reader of the data source from responses in memory.
 
-The processes of a run begin together. A run lasts from the begin of the first one to the end of the last one.
+The processes of a run start at the same time. A run lasts from the start of the first process to the end of the last.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from raptormq.client import MessageQueue, PullConsumer, PullResult, Sql
 _TOGETHER_WITHIN_S = 300.0
 _UNCOUNTED = 2
 _barrier: Barrier
-"""Where the processes of a run wait for each other; set in each process."""
+"""Barrier at which the processes of a run wait for each other. Each process sets its own variable."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """The run of one process; the times are comparable between processes (`time.perf_counter()`)."""
+    """One run in one process. Times are from `time.perf_counter()`, which is the same clock in all processes."""
 
     begin: float
     end: float
@@ -41,8 +41,9 @@ T = TypeVar("T")
 def in_processes(
     read: Callable[[T, SourceOptions, int], list[_Run]], parts: Sequence[T], options: SourceOptions, runs: int
 ) -> tuple[float, ...]:
-    """Return the rows per second of each run, with one process per part. Two runs before them do not count: the
-    first one fetches what the others find in memory, the second one is slower than the others."""
+    """Return the rows per second of each run, with one process per part. Two more runs precede them without being
+    counted: the first fetches the responses that all later runs find in memory, the second is slower than later ones.
+    """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(len(parts))
     with ProcessPoolExecutor(len(parts), context, _use, (barrier,)) as pool:

@@ -43,7 +43,7 @@ class Result:
     """The result of one query."""
 
     seconds: float
-    """From the construction of the query to its end."""
+    """Time in seconds from the construction of the query to its end."""
     rows: int
     batches_ms: tuple[float, ...] = field(default=(), kw_only=True)
     """Duration of each micro-batch of a stream in ms (`triggerExecution` of Spark's progress reports)."""

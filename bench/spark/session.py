@@ -2,8 +2,8 @@
 
     python -m bench.spark.session SOCKET FOLDER [JAR ...]
 
-It listens at the Unix socket SOCKET, prints `ready` with Spark's version, and answers each `requests.Query` with a
-`requests.Result`, or with the text of the error. None ends it.
+The process listens on the Unix socket SOCKET, prints `ready` with Spark's version, and answers each `requests.Query`
+with a `requests.Result` or the text of an error. The message None ends the process.
 """
 
 from __future__ import annotations
