@@ -20,9 +20,9 @@ TOPIC = "signed"
 SERVERS = ("demo-namesrv", "demo-broker-0-0", "demo-broker-1-0")
 ROLL_S = 240
 READ_S = 150
-"""More than the 120 s for which the client reads its messages at most."""
+"""Time limit in seconds for the end of a client, which reads its messages for at most 120 s."""
 MOUNTED_SECRET_S = 180
-"""A kubelet updates the files of a changed Secret within 2 minutes."""
+"""Time limit in seconds for a changed Secret. A kubelet updates its files within 2 minutes."""
 
 
 def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:

@@ -19,9 +19,9 @@ TOPIC = "topic/flights"
 VICTIM = "demo-broker-0-0-0"
 SEND_TIMEOUT_S = 240.0
 READY_S = 15
-"""Limit for a cluster of two groups, with the image on the node, on a busy machine."""
+"""Time limit in seconds for a cluster of two groups, with the image on the node, on a busy machine."""
 PACE_S = 0.25
-"""10,000 records in 25 s."""
+"""Pause in seconds between two chunks of the second half of the records, which then takes 25 s."""
 
 
 def install(kubernetes: Kubernetes, image: str) -> None:

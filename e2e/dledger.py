@@ -30,7 +30,8 @@ Without the Service the client needs up to 30 s, the interval at which it reques
 """
 READ_S = 120
 PACE_S = 0.6
-"""10,000 records in 60 s, which is longer than three restarts of members take."""
+"""Pause in seconds between two chunks of the second half of the records. The half then takes 60 s, longer than three
+restarts of members."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
@@ -128,8 +129,8 @@ def roles(kubernetes: Kubernetes) -> dict[str, str]:
 
 
 def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = False) -> None:
-    """Delete the leader's pod, optionally with its volume claim, and wait until another member leads and all others
-    follow. With `force` Kubernetes does not wait until the pod has ended."""
+    """Delete the leader's pod, optionally with its volume claim. Wait until another member leads and all others follow.
+    With `force` Kubernetes does not wait until the pod has ended."""
     taken = leader(kubernetes)
     pod = f"{taken}-0"
     before = _uid(kubernetes, "pod", pod)

@@ -9,7 +9,7 @@ from e2e.progress import say
 
 BROKERS = "app.kubernetes.io/component=broker,raptormq.io/cluster=demo"
 DRAIN_S = 15
-"""The drain does not end, because the evicted broker cannot start on another node."""
+"""Timeout of the drain in seconds. The drain does not end, because the evicted broker cannot start on another node."""
 
 
 def takes_one_broker(kubernetes: Kubernetes) -> None:

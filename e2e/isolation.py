@@ -17,7 +17,8 @@ FOREIGN = "foreign"
 OPERATOR = "app.kubernetes.io/component=operator"
 TOPICS = 100
 NEW_TOPIC_S = 5.0
-"""Limit, including the time of kubectl. A request to an unresponsive broker takes 3 s for each Topic of its cluster."""
+"""Time limit in seconds for a new Topic, including kubectl. A request to an unresponsive broker takes 3 s for each
+Topic of its cluster."""
 FIND = (
     "for each in /proc/[0-9]*; do"
     " tr '\\0' '\\n' < $each/environ 2>/dev/null | grep -qx HOSTNAME=POD"

@@ -14,7 +14,7 @@ STOP = "/tmp/stop"
 """File whose existence makes a program end."""
 START_S = 90
 MAX_SHOWN = 20
-"""Lines of the output that an error has."""
+"""Maximum number of output lines in an error message."""
 
 
 class JavaPod:

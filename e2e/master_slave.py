@@ -22,7 +22,8 @@ BACK_TIMEOUT_S = 120
 SEND_TIMEOUT_S = 300.0
 COUNT = 4_000
 PACE_S = 3.0
-"""2,000 records in 60 s, which is longer than the deletions take."""
+"""Pause in seconds between two chunks of the second half of the records. The half then takes 60 s, longer than the
+deletions."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
@@ -142,8 +143,10 @@ def roles(kubernetes: Kubernetes) -> dict[str, str]:
 
 
 def expect_roles(kubernetes: Kubernetes, wanted: dict[str, str]) -> None:
-    """Raises:
-    Failed: the status has other roles.
+    """Check the roles in the status.
+
+    Raises:
+        Failed: the status has other roles.
     """
     if (found := roles(kubernetes)) != wanted:
         raise Failed(f"roles are {found}, expected {wanted}")

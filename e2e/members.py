@@ -1,5 +1,5 @@
 """Test of a Dledger group that grows from three members to five and shrinks again while Java clients are connected.
-Every acknowledged message must be consumed. It is a run of its own, `python -m e2e members`, because both changes
+Every acknowledged message must be consumed. The test is a separate run, `python -m e2e members`, because both changes
 restart three brokers one after the other.
 """
 

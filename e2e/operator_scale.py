@@ -88,8 +88,8 @@ async def silent(minutes: float) -> None:
 
 
 async def begun_anew(folder: Path, plane: ControlPlane, name: str, objects: int) -> tuple[float, float, float, float]:
-    """Return the times of the first reconciliation and of completion, in seconds since it leads, and CPU seconds and
-    MB at completion."""
+    """Start an operator. Return the times of its first reconciliation and of completion in seconds since it leads, and
+    its CPU seconds and memory in MB after completion."""
     with OperatorProcess(folder, plane.kubeconfig(), name) as operator:
         await until("it leads", lambda: operator.leads, LONG_S)
         first = await until("a reconciliation", lambda: metric(operator, "raptormq_operator_reconciliations_total") > 0)

@@ -116,7 +116,7 @@ class RunningPipeline:
 
     def goes(self) -> None:
         """Delete the pipeline. Check that all its objects except the claim of the checkpoint are deleted, then delete
-        it.
+        the claim.
         """
         self._kubernetes.kubectl("delete", f"sparkpipeline/{self.name}", "-n", NAMESPACE, timeout=90)
         kinds, selector = (

@@ -20,7 +20,7 @@ NAME = "route-delays"
 BROKER = "demo-broker-1-0-0"
 EXECUTORS = 2
 LENGTH, SLIDE, LATE = timedelta(days=7), timedelta(days=1), timedelta(days=60)
-"""Windows of the example, and its delay for late flights."""
+"""Length and slide of the example's windows, and the delay of its watermark for late flights."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[str, str, str, int, int]

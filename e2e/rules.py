@@ -140,7 +140,7 @@ PIPELINE: dict[str, Any] = {
     "application": {"file": "/opt/examples/spark_route_delays.py"},
     "sparkConf": {"spark.executor.instances": "1"},
 }
-"""A property that the operator rejects, so that it creates no objects."""
+"""Spec of a pipeline with a property that the operator rejects, so that no objects are created for it."""
 PIPELINES: list[Case] = [
     ("delays", {}, ""),
     ("Delays", {}, "RFC 1123"),

@@ -20,12 +20,12 @@ from e2e.records import Record
 NAME = "weather-join"
 TOPIC = "topic/weather"
 YEARS = 12
-"""Offset that the example adds to the times of flights."""
+"""Number of years that the example adds to the times of flights."""
 LEAST = 500
 """Minimum number of pairs for a meaningful test."""
 
 Row = tuple[str, str, int, float | None]
-"""Airport, departure, delay, wind speed."""
+"""Airport, departure, delay and wind speed of a flight with weather."""
 
 
 def expected(flights: list[Record], weather: list[Record]) -> Counter[Row]:
