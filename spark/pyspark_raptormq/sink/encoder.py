@@ -95,8 +95,8 @@ class RowEncoder:
         self._clock_ms = clock_ms
 
     def encode(self, batch: pa.RecordBatch, first: int) -> Iterator[EncodedPortion] | None:
-        """Encode all rows of an Arrow batch; None if `RowReader` has to convert them. `first` is the number of the first
-        row.
+        """Encode all rows of an Arrow batch; None if `RowReader` has to convert them. `first` is the number of the
+        first row.
 
         Rows can be encoded if all have the same topic and the same tag or none, and if each fits into a batch.
         """
