@@ -109,7 +109,7 @@ def open_store(
         queues.files.deleted.find()
         converter.load(None if report.clean else report.start_offset)
         parts.consumer_offsets.load()
-        # Otherwise a group may have consumed messages that are confirmed, but not in the queues yet.
+        # On a replica a group may have consumed confirmed messages that are not in the queues yet.
         if confirmed_offset is None:
             clamp_offsets(parts.consumer_offsets, queues)
         parts.flusher.flushed_timestamp = parts.dispatcher.last_timestamp

@@ -191,7 +191,7 @@ class Replica:
             if self._dispatcher.dispatched_offset >= self._metadata_end:
                 found.append(batch)
             if batch.records[-1].topic == self.metadata_topic:
-                self._metadata_end = batch.end_offset  # also if it cannot be assigned yet
+                self._metadata_end = batch.end_offset  # even if the batch cannot be assigned yet
         return found
 
     def _parse(self, data: bytes, offset: int) -> list[AppendResult]:
@@ -330,7 +330,7 @@ class Replica:
         Records that are not confirmed may still be confirmed or truncated later.
         """
         self.leads = False
-        self.discard_pending()  # what this member appended as the leader is assigned to queues anew, like other records
+        self.discard_pending()  # records that this member appended as the leader are assigned to queues again
         self._metadata_end = self._log.end_offset  # from before a restart, or appended by this member as the leader
         self._parts.gate.close(reason)
         self._confirmation.abandon(reason)

@@ -406,7 +406,7 @@ class MessageStore:
         return ClosedSegments(self._log, min(self._dispatcher.dispatched_offset, self._log.flushed_offset))
 
     def scan_log(self, start: int) -> LogScanner:
-        """Return a scanner of the log from the record at ``start`` on. It waits for the disk."""
+        """Return a scanner of the log from the record at ``start`` on. The scanner blocks on the disk."""
         return LogScanner(self._log, start)
 
     def index_position(self) -> tuple[int, int]:

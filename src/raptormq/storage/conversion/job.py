@@ -151,7 +151,7 @@ class ConversionRunner:
             if not conversion.has_caught_up():
                 raise ConversionRefused(conversion.refusal or "the new queues lag behind the old ones")
         except (StorageError, ConversionRefused):
-            # If the file was written as SWITCHED nevertheless, the next start replays from the offset.
+            # The file may say SWITCHED. The next start then replays the log from ``offset``.
             entry.state = BUILDING
             raise
         job.old_queues = conversion.switch()

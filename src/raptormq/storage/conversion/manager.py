@@ -105,7 +105,7 @@ class QueueConverter:
         """Start or resume the conversion of ``topic``, which must exist. Has no effect if the topic already has the
         type.
 
-        When a conversion is stopped and the old type is ordered, its new queues are discarded.
+        If the old type is ordered for a stopped conversion, its new queues are discarded.
 
         Raises:
             ConversionRefused: the topic is being converted to the other type.
@@ -199,7 +199,7 @@ class QueueConverter:
             job.stop_requested = job.is_topic_deleted = True
             if not job.conversion.is_switched:
                 job.conversion.discard()
-            self._ledger.entries.pop(topic, None)  # a concurrent order may be abandoning it
+            self._ledger.entries.pop(topic, None)  # a concurrent order may have removed the entry
             self._ledger.mark_changed()
 
     def progress(self, topic: str) -> ConversionProgress | None:
@@ -225,7 +225,7 @@ class QueueConverter:
         await self._ledger.save(self._runner.background)
 
     async def convert(self, topic: str, types: QueueTypes) -> bool:
-        """Run the conversion of ``topic``. Return False if it has to be called again later.
+        """Run the conversion of ``topic``. Return False if the call has to be repeated later.
 
         May be cancelled at any point before the store is closed; the next start resumes the conversion.
         """
@@ -264,7 +264,7 @@ class QueueConverter:
         entry = job.entry
         types.set(entry.topic, is_batch=entry.is_batch)
         await types.saved()  # without an entry a start uses the topic table
-        async with self._order_lock:  # a concurrent order may be abandoning it
+        async with self._order_lock:  # a concurrent order may be abandoning the conversion
             if self._jobs.get(entry.topic) is job:
                 self._runner.discard_new_queues(job)  # a start that still finds the entry restarts the conversion
                 await self._complete(job, "refused", remark)

@@ -166,7 +166,7 @@ class StorePaths(NamedTuple):
 
     @property
     def deleted(self) -> str:
-        """Folder of the folders of deleted topics until a thread removes them."""
+        """Folder that holds the folders of deleted topics until a thread removes them."""
         return f"{self.root}/deleted"
 
     @property

@@ -17,8 +17,8 @@ from raptormq.storage.fs.filesystem import File, FileSystem
 
 T = TypeVar("T")
 MAX_NOWAIT_ATTEMPTS = 128
-"""How often a read without blocking is attempted. Each attempt gets further than the one before, and no search has this
-many steps; the limit is reached only if pages are evicted as fast as they are loaded.
+"""Maximum number of attempts to read without blocking. Each attempt gets further than the previous one, and no search
+has this many steps, so the limit is reached only if pages are evicted as fast as they are loaded.
 """
 _MAX_WORK = 64
 

@@ -36,7 +36,7 @@ class TopicLedger(ABC, Generic[T]):
         self._json = JsonFile(path, filesystem, key=self.key, without=self.without)
         self._file = VersionedFile(self._json)
         self.version = 0
-        """Incremented by each change."""
+        """Number of changes of the entries since the load."""
         self._saving = asyncio.Lock()
         self.entries: dict[str, T] = {}
 

@@ -221,8 +221,8 @@ class IndexFile:
             raise ValueError("its header is damaged: it does not end with the last entry")
 
     def _is_first_entry_valid(self) -> bool:
-        """Return whether the first entry is valid and a slot leads to its chain. Nothing else in the file tells its
-        number of slots.
+        """Return whether the first entry is valid and a slot leads to its chain. This also verifies the number of
+        slots, which the file does not contain.
         """
         data = self._file.read_at(self.entry_offset(1), ENTRY_BYTES)
         hashed, offset, _, older = _ENTRY.unpack(data)

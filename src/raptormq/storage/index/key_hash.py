@@ -136,7 +136,7 @@ def _same_length_unique_keys(joined: bytes, texts: Sequence[bytes]) -> NDArray[n
 
 
 LONGEST = 1_023
-"""Longer keys are hashed one by one."""
+"""Maximum length in bytes of keys that are hashed together. Longer keys are hashed one by one."""
 _BLANK = ord(" ")
 _POWERS = np.array([pow(31, length, 1 << 32) for length in range(LONGEST + 1)], dtype=np.uint32)
 _SMALLEST = np.iinfo(np.int32).min

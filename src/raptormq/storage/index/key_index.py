@@ -141,7 +141,7 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _ROLLED_BACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _UNIQUE_KEY, _KEYS = b"UNIQ_KEY\x01", b"KEYS\x01"
 _MAX_PENDING = 1024
-"""Messages are inserted in groups of this size; one by one they would cost ten times as much."""
+"""Number of messages that are inserted together; one by one they would cost ten times as much."""
 _MAX_WAITING_KEYS = 1 << 22
 """Maximum number of pending keys while no file can be created. They take 84 MB, and the store refuses writes before so
 many arrive."""

@@ -34,7 +34,7 @@ GROUP_COMMIT_WAIT_S = 0.004
 
 
 class FlushService:
-    """Flushes ``log``. Before :meth:`start`, only calls of :meth:`flush` do so."""
+    """Flushes ``log``: in its thread after :meth:`start`, and in every call of :meth:`flush`."""
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ class PageEvictor:
     async def _add_watermark(self) -> None:
         self._watermark_offset = (
             self._dispatcher.dispatched_offset
-        )  # before the queues are read: they may only be ahead of it
+        )  # read first, so that the queues are at this offset or beyond it
         watermark = _Watermark(self._watermark_offset, {})
         topics = self._queues.topics()
         for deleted in self._ends.keys() - topics:

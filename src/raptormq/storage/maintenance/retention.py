@@ -146,8 +146,8 @@ class Retention:
             self.expired_files.append(ExpiredFiles(queue, queue.first_item))
 
     def remove_expired_files(self, dead: ExpiredFiles) -> None:
-        """Remove the files. A checkpoint that records the beginning of the queue has to precede this call: a start
-        after a crash would miss the files and rebuild all queues.
+        """Remove expired files of a queue. A checkpoint that records the new beginning of the queue has to precede this
+        call. Otherwise a start after a crash would miss the files and rebuild all queues.
 
         Raises:
             OSError: the disk failed; some files are left.

@@ -32,7 +32,7 @@ class PendingRecord(NamedTuple):
     tag_code: int = 0
     """The tag code of the queue item: hash of the TAGS property, 0 without one."""
     born_timestamp: int = 0
-    """Born time in ms since 1970."""
+    """Time at which the producer created the message, in ms since 1970."""
     born_host: bytes = b"\x7f\0\0\1\0\0\0\0"
     """IP (4 or 16 bytes) and port (4) of the producer. Their length determines the host bits of ``sys_flag``."""
     flag: int = 0

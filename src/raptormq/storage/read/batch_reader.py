@@ -74,7 +74,7 @@ class ReadProgress:
         self.scanned_bytes = 0
         """Total size in bytes of the unpacked records."""
         self.unpacked_bytes = 0
-        """Total size in bytes of the messages unpacked from them."""
+        """Total size in bytes of the messages unpacked from these records."""
         self.filtered_messages = 0
         """Number of messages to which the property filter was applied."""
         self.filtered_bytes = 0

@@ -91,7 +91,7 @@ class BatchUnpacker:
         """Unpack the wrapper ``record`` at log offset ``physical``. A failure is logged.
 
         Raises:
-            PagesMissing: without ``wait``, the batch has more than ``budget`` bytes; a thread has to unpack it.
+            PagesMissing: ``wait`` is false and the batch has more than ``budget`` bytes; a thread has to unpack it.
         """
         cached = self._cache.get(physical)
         if cached is not None:

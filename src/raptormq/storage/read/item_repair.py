@@ -59,7 +59,7 @@ class ItemRepairer:
         neighbours are rewritten.
 
         Raises:
-            PagesMissing: a scan is needed, whatever ``wait`` says; the scan is its work.
+            PagesMissing: a scan is needed, regardless of ``wait``. The ``work`` of the exception is the scan.
             StorageError: the items cannot be read or written.
         """
         key = queue, number

@@ -24,7 +24,7 @@ class DispatchLag(NamedTuple):
     bytes: int
     """Bytes of log that are not dispatched; an estimate during a recovery."""
     milliseconds: int
-    """Age of the oldest message among them."""
+    """Age in ms of the oldest message that is not dispatched."""
 
 
 class IndexBuilder(Protocol):

@@ -46,7 +46,7 @@ class Checkpoint:
 
     @property
     def replay_from_ms(self) -> int:
-        """Records stored up to this time need no replay."""
+        """Store time in ms up to which records need no replay."""
         return self.durable_ms - SAFETY_MARGIN_MS
 
     def encode(self) -> bytes:

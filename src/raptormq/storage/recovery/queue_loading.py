@@ -85,7 +85,7 @@ def load_queue(table: QueueTable, queue: ConsumeQueue, replay_from: int | None, 
     first = starts[0] // layout.item_bytes
     limit = replay_from if replay_from is not None else _NO_LIMIT
     _find_end(table, queue, starts, limit, strict=limit == _NO_LIMIT or not rebuild)
-    if replay_from is None and queue.written == first:  # and a file together with its first item
+    if replay_from is None and queue.written == first:  # a file is created together with its first item
         raise RebuildRequired(f"{files.folder(queue)} has files, but no item")
     if replay_from is not None:
         files.truncate(queue, starts)
