@@ -80,7 +80,8 @@ class Apply:
     manifest: Manifest
     exists: bool
     unit: Key | None = None
-    """The last object of the unit of this object. If the API server rejects one of them, the others are not changed."""
+    """Key of the last object in the object's unit. If the API server rejects one object of a unit, the rest is not
+    changed."""
     differences: frozenset[Difference] = frozenset()
 
 

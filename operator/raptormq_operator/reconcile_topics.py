@@ -304,7 +304,7 @@ class TopicsReconciler:
     async def _set_finalizers(self, body: Manifest, finalizers: list[str]) -> None:
         """Set the finalizers by server-side apply, with a separate field manager that owns only our entry.
 
-        The uid prevents that the apply recreates a deleted resource.
+        The uid keeps the apply from recreating a deleted resource.
         """
         metadata = {key: body["metadata"][key] for key in ("name", "namespace", "uid")}
         manifest = {

@@ -164,7 +164,7 @@ class Operator:
         """Check that our resources can be listed in at least one namespace.
 
         Raises:
-            KubeError: They can be listed in none.
+            KubeError: The resources can be listed in no namespace.
         """
         errors: list[KubeError] = []
         for namespace in self._namespaces:
