@@ -299,7 +299,7 @@ class Cluster:
         return asyncio.run_coroutine_threadsafe(self._with_retries(pull, self._retry_timeout_s), self._loop)
 
     def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets for a consumer group. There is one attempt with a timeout of 1 s, because it blocks the query.
+        """Commit offsets for a consumer group, in one attempt with a timeout of 1 s, because the call blocks the query.
 
         Raises:
             TransportError, ServerError, NoRoute: A commit failed.

@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def local_file(application: str, folder: Path) -> Path:
-    """Return the file of an application; one with a URL is downloaded to `folder`.
+    """Return the file of an application. If `application` is a URL, the file is downloaded to `folder`.
 
     Raises:
         ConfigError: The file does not exist, or cannot be downloaded.

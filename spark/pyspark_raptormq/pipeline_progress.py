@@ -81,7 +81,7 @@ def cause(error: BaseException) -> str:
 def cause_in(text: str) -> str:
     """Return the cause in the text of an exception in one line.
 
-    Spark's messages contain the stack traces of its workers; the last line of the last one is the cause.
+    Spark's messages contain the stack traces of its workers. The cause is the last line of the last stack trace.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _EXCEPTION.match(line)]
