@@ -87,7 +87,7 @@ class _Restarting:
                 await self.broker.start()
                 self._runs = True
         except RaptorMQError:
-            os.kill(os.getpid(), signal.SIGTERM)  # ends the process, and `stop` tells the reason
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the process; `stop` raises the error
             raise
 
     async def stop(self) -> None:

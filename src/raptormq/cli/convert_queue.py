@@ -115,7 +115,7 @@ async def _masters(admin: AdminClient, topic: str) -> dict[str, str]:
 async def _ask_all(
     admin: AdminClient, addresses: dict[str, str], topic: str, action: str, to: str | None
 ) -> tuple[States, list[str]]:
-    """Send a request to all brokers concurrently. Return the states of the successful ones, and error messages."""
+    """Send a request to all brokers concurrently. Return the states by broker, and the messages of failed requests."""
 
     async def ask(name: str, address: str) -> QueueConversionState | str:
         try:
