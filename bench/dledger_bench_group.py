@@ -21,7 +21,7 @@ _SETTINGS = "mappedFileSizeCommitLog=1G\nflushDiskType=ASYNC_FLUSH\n"
 async def bench_group(
     queues: int = QUEUES, queue_type: str = "BatchCQ", settings: str = _SETTINGS
 ) -> AsyncIterator[tuple[DledgerProcesses, AdminClient]]:
-    """Run the group below the temporary directory. At the end it is killed and its folder is deleted."""
+    """Run the group below the temporary directory. At the end the group is killed and its folder deleted."""
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         async with AsyncExitStack() as opened:

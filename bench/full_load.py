@@ -197,7 +197,7 @@ def require_disk(limit: int) -> None:
 
 
 async def full_load(plan: Plan) -> list[Figure]:
-    """Load the group as fast as it goes, kill its leader once, and count the elections."""
+    """Load the group at full speed, kill its leader once, and count the elections."""
     seconds = plan.minutes * 60
     config = ProducerConfig(auto_batch=True, send_timeout=SEND_TIMEOUT_S)
     async with (

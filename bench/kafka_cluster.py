@@ -14,7 +14,7 @@ _HEAP = "1g"
 
 
 class KafkaCluster:
-    """The nodes."""
+    """The nodes of one cluster."""
 
     def __init__(self, build: BenchBuild, folder: Path) -> None:
         self._nodes = []

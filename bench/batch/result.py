@@ -26,7 +26,7 @@ class LoadResult:
     drain_seconds: float | None = None
     """Time in seconds that the consumers then took for the backlog; at most 10 s."""
     undelivered: int | None = None
-    """Messages that were not consumed after this time."""
+    """Messages that were still not consumed after `drain_seconds`."""
     surplus: int | None = None
     """Number of duplicate deliveries, excluding failed sends."""
     consumer_cpu_seconds: float = 0.0

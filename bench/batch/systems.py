@@ -43,9 +43,9 @@ class Builds:
     """Builds of the programs; None for a program that is not used."""
 
     servers: JavaBuild | None
-    """Apache RocketMQ."""
+    """Build of Apache RocketMQ."""
     bench: BenchBuild | None
-    """Load programs with the official clients, and Kafka."""
+    """Build of the load programs with the official clients, and of Kafka."""
 
 
 class Startable(Protocol):
