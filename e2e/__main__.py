@@ -237,7 +237,7 @@ def master_and_slave(kubernetes: Kubernetes, image: str, sent: list[records.Reco
 
 
 def count_with_spark(kubernetes: Kubernetes, image: str, expected: dict[str, records.Figures]) -> None:
-    """Run the batch job."""
+    """Run the Spark batch job and compare its figures with `expected`."""
     with step("load the Spark image"):
         kubernetes.load(image)
     with step("Spark counts everything once, with two executors"):

@@ -115,7 +115,7 @@ class Kubernetes:
         return (ready["status"], ready["observedGeneration"]) == ("True", generation)
 
     def ready(self, resource: str, namespace: str) -> dict[str, Any]:
-        """Return the Ready condition; one with status Unknown before it exists."""
+        """Return the Ready condition, with status Unknown before the condition exists."""
         conditions = self.get(resource, "-n", namespace).get("status", {}).get("conditions", [])
         unknown = {"status": "Unknown", "reason": "", "message": "", "observedGeneration": 0}
         return next((condition for condition in conditions if condition["type"] == "Ready"), unknown)

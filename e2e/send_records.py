@@ -42,7 +42,7 @@ async def send(producer: Producer, topic: str, number: int, record: dict[str, An
         else:
             if result.status is SendStatus.SEND_OK:
                 return result.queue.broker_name
-            failures[result.status.name] += 1  # a master without a slave stores a send before it refuses it
+            failures[result.status.name] += 1  # a master without a slave stores the message before it refuses the send
         await asyncio.sleep(RETRY_S)
 
 
