@@ -67,8 +67,7 @@ class PageWarmer:
             self._task.cancel()
 
     def skip_ahead(self, size: int) -> None:
-        """Read nothing while the log grows by ``size`` bytes, because pages of that size were just evicted.
-        """
+        """Read nothing while the log grows by ``size`` bytes, because pages of that size were just evicted."""
         end = self._log.end_offset
         self._skip_until = min(max(self._skip_until, end) + size, end + MAX_SKIPPED_BYTES)
 
