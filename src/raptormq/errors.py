@@ -180,8 +180,7 @@ class NotLeader(StorageError):
 
 
 class SlaveNotAvailable(StorageError):
-    """A message is stored on the master, but too few slaves are in sync: they are not connected or lag too far behind.
-    """
+    """A message is stored on the master, but too few slaves are in sync: they are not connected or lag too far."""
 
 
 class StoreLocked(StorageError):

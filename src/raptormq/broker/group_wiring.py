@@ -82,8 +82,7 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
     gate = core.gate
 
     def refusal(connection: Connection, request: RemotingCommand) -> str | None:
-        """Return why a replication request is refused, or None. With access control a super user must sign the request.
-        """
+        """Return why a replication request is refused, or None. With access control a super user must sign it."""
         if not gate.authenticates:
             return None
         refused = gate.refusal(connection, request)

@@ -610,8 +610,7 @@ class Raft:
     # Promises
 
     def _respond_to_hello(self, hello: Hello) -> None:
-        """Tell a member what its disk has promised. If the disk has all of that, renew the promise for the new process.
-        """
+        """Tell a member what its disk has promised. If the disk has all of it, renew the promise of the new process."""
         self._keep_promises()
         found = self._promises.get(hello.sender)
         known = found.promise if found is not None and found.incarnation == hello.incarnation else NOTHING

@@ -134,16 +134,14 @@ class ClientRegistry(Generic[C]):
         return changed
 
     def connection_closed(self, connection: C) -> list[str]:
-        """Remove all members whose last heartbeat was received on ``connection``. Return the changed consumer groups.
-        """
+        """Remove members whose last heartbeat was received on ``connection``. Return the changed consumer groups."""
         changed: list[str] = []
         for kind, name, client_id in self._announced.pop(connection, ()):
             changed += self._remove(connection, kind, name, client_id)
         return list(dict.fromkeys(changed))
 
     def expire(self, seen_before_ms: int) -> list[str]:
-        """Remove all members whose last heartbeat is older than ``seen_before_ms``. Return the changed consumer groups.
-        """
+        """Remove members whose last heartbeat is older than ``seen_before_ms``. Return the changed consumer groups."""
         for name, producers in list(self.producers.items()):
             for client_id in [key for key, member in producers.items() if member.seen_ms < seen_before_ms]:
                 self._remove_producer(name, client_id)

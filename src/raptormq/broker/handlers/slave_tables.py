@@ -131,8 +131,7 @@ class SlaveTableHandlers:
     async def read_range(
         self, _: Connection, command: RemotingCommand, header: ReadLogRangeRequestHeader
     ) -> RemotingCommand:
-        """Handle 31015: return validated records of closed segments. An error of the store becomes an error response.
-        """
+        """Handle 31015: return validated records of closed segments. A store error becomes an error response."""
         segments = self._store.closed_segments()
         data = await run_to_completion(partial(segments.read_valid, header.begin, header.limit, RANGE_BYTES))
         return response_to(command, body=data)

@@ -611,8 +611,7 @@ def _monotonic_ms() -> int:
 
 @contextmanager
 def _refused_as_illegal() -> Iterator[None]:
-    """Convert a refused proposal to a refused request (604), because request handlers do not import the Raft library.
-    """
+    """Convert a refused proposal to a refused request (604): request handlers do not import the Raft library."""
     try:
         yield
     except ProposalRefused as refusal:

@@ -38,8 +38,7 @@ class Slaves(Protocol):
         """Log offset below which enough slaves have the whole log."""
 
     def on_copied(self, end_offset: int, callback: OffsetCallback) -> None:
-        """Call ``callback`` with None when enough slaves have the log up to ``end_offset``, or with SlaveNotAvailable.
-        """
+        """Call ``callback`` with None when enough slaves have the log to ``end_offset``, or with SlaveNotAvailable."""
 
 
 @dataclass(frozen=True, slots=True)
