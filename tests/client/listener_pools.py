@@ -23,6 +23,7 @@ class Reader:
     """Replacement for a queue reader. It records completed messages."""
 
     def __init__(self) -> None:
+        self.queue = QUEUE
         self.is_paused = False
         self.locked_until = math.inf
         self.process_queue = ProcessQueue(0)

@@ -284,3 +284,32 @@ async def test_messages_without_a_listener_are_sent_back_though_another_listener
         hand_out([message(0)])
         await reader.until(1)
     assert [each.queue_offset for each in giving.given] == [0]
+
+
+async def test_messages_of_one_retry_topic_go_to_the_listeners_of_their_own_topics() -> None:
+    seen: list[tuple[str, list[int]]] = []
+
+    def listener_for(topic: str) -> Listener:
+        async def listener(messages: list[MessageExt]) -> None:
+            seen.append((topic, [each.queue_offset for each in messages]))
+
+        return listener
+
+    retried = [message(offset, "%RETRY%g", RETRY_TOPIC="ab"[offset % 2]) for offset in range(5)]
+    listeners = {"a": listener_for("a"), "b": listener_for("b")}
+    async with listening(None, config=ConsumerConfig(consume_batch=2), later=listeners) as (_, reader, given, hand_out):
+        hand_out(retried)
+        await reader.until(5)
+    assert sorted(seen) == [("a", [0, 2]), ("a", [4]), ("b", [1, 3])]
+    assert given.given == []
+
+
+async def test_a_message_of_a_retry_topic_from_an_administrator_goes_to_the_listener_of_its_own_topic() -> None:
+    topics: list[str] = []
+
+    async def listener(messages: list[MessageExt]) -> None:
+        topics.extend(each.topic for each in messages)
+
+    async with listening(None, later={"a": listener}) as (calls, *_):
+        assert await calls.consume_directly(message(0, "%RETRY%g", RETRY_TOPIC="a"))
+    assert topics == ["a"]

@@ -142,18 +142,20 @@ class ListenerCaller:
         function = listener.listener if isinstance(listener, WholeBatches) else listener
         return getattr(function, "__qualname__", repr(function))
 
-    async def call(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
-        """Call the listener. Return the messages to redeliver; empty if all were consumed.
+    def restore_topics(self, messages: Iterable[MessageExt]) -> None:
+        """Give messages from the retry topic of the group their original topics back. Neighbours there may have
+        different ones, and a call is for one topic.
+        """
+        for message in messages:
+            if message.topic == self._retry_topic:
+                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
 
-        Messages from the retry topic get their original topic back.
+    async def call(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
+        """Call the listener of the messages' topic. Return the messages to redeliver; empty if all were consumed.
 
         Raises:
             CancelledError: the calling task was cancelled, and not by its listener.
         """
-        if not isinstance(messages, MessageBatch):
-            for message in messages:
-                if message.topic == self._retry_topic:
-                    message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
         topic = topic_of(messages)
         listener = self._listener_of(topic)
         if listener is None:

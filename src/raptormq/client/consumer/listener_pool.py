@@ -77,9 +77,14 @@ class ListenerPool(Workers[ConsumeRequest]):
         if isinstance(messages, MessageBatch):
             self._queue.put(ConsumeRequest(reader, process_queue, messages, messages.offsets[0]))
             return
+        self._caller.restore_topics(messages)
+        by_topic: defaultdict[str, list[MessageExt]] = defaultdict(list)
+        for message in messages:
+            by_topic[message.topic].append(message)
         size = self._config.consume_batch
-        for start in range(0, len(messages), size):
-            self._queue.put(ConsumeRequest(reader, process_queue, list(messages[start : start + size])))
+        for of_topic in by_topic.values():
+            for start in range(0, len(of_topic), size):
+                self._queue.put(ConsumeRequest(reader, process_queue, of_topic[start : start + size]))
 
     def _request(self, item: ConsumeRequest) -> ConsumeRequest | None:
         if item.process_queue.is_closed:

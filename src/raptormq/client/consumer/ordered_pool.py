@@ -36,9 +36,7 @@ from raptormq.client.consumer.workers import ConsumeRequest, Workers
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.errors import ConsumptionStopped
 from raptormq.logs import get_logger
-from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
-from raptormq.protocol.topic_names import retry_topic
 from raptormq.transport.timing import Backoff
 
 log = get_logger(__name__)
@@ -72,13 +70,13 @@ class OrderedPool(Workers[MessageLane]):
         self._stopped = stopped
         self._backoff = Backoff(config.retry_pause, config.longest_retry_pause)
         self._key_of: Callable[[MessageExt], Hashable] = config.order_key or message_key
-        self._retry_topic = retry_topic(group)
         name_of = self._lane_by_key if config.order is Order.BY_KEY else self._lane_by_queue
         self._lanes: Lanes[QueueReader, ProcessQueue] = Lanes(name_of, self._queue.put)
         self._clock = asyncio.get_running_loop().time
 
     def submit(self, reader: QueueReader, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         """Append messages of one queue, in order, to their lanes. Does not block."""
+        self._caller.restore_topics(messages)
         add = self._lanes.add
         for message in messages:
             add(reader, process_queue, message)
@@ -94,8 +92,6 @@ class OrderedPool(Workers[MessageLane]):
 
     def _lane_by_key(self, _: QueueReader, message: MessageExt) -> tuple[Hashable, Hashable]:
         topic = message.topic
-        if topic == self._retry_topic:
-            topic = message.properties.get(names.RETRY_TOPIC, topic)
         try:
             name = topic, self._key_of(message)
             hash(name)

@@ -124,6 +124,7 @@ class Workers(ABC, Generic[T]):
 
     async def consume_directly(self, message: MessageExt) -> bool:
         """Call the listener for a message from an administrator. Return True if it was consumed."""
+        self._caller.restore_topics([message])
         return not await self._caller.call([message])
 
     async def stop(self, timeout: float) -> None:
