@@ -45,6 +45,7 @@ from raptormq.client.producer.batch_encoding import EncodingSender
 from raptormq.client.producer.batch_sender import Send
 from raptormq.client.producer.callbacks import CLOSED, Callback, Waiter, complete, is_cancelled, require_callback
 from raptormq.client.producer.message_trace import MessageTrace
+from raptormq.client.producer.pending_sends import PendingSends
 from raptormq.client.producer.queue_batches import QueueBatchesSender
 from raptormq.client.producer.request_reply import PendingReplies, make_reply, reply_queue
 from raptormq.client.producer.send_room import InLine, SendRoom
@@ -104,6 +105,7 @@ class Producer(Startable):
         self._sender: MessageSender | None = None
         self._batch_queue: BatchQueue | None = None
         self._single_sends: set[asyncio.Task[SendResult]] = set()
+        self._pending_sends = PendingSends()
         self._in_line = 0
         """Number of messages that wait for the in-flight limits without a coroutine."""
         self._waiting_calls: set[asyncio.Future[None]] = set()
@@ -162,8 +164,9 @@ class Producer(Startable):
 
     async def close(self) -> None:
         """Send the open batches, leave the group and close unshared resources; no effect if it is closed. The call
-        never raises in the event loop of the producer, and takes a limited time. A cancelled close continues in the
-        background. Calls of `send` and `send_batch` that wait for the limits raise `ClientClosed`.
+        never raises in the event loop of the producer, and takes a limited time: pending sends have
+        `ClientConfig.close_timeout` to end. A cancelled close continues in the background. Calls of `send` and
+        `send_batch` that wait for the limits raise `ClientClosed`.
 
         Raises:
             ClientClosed: called in another event loop.
@@ -189,11 +192,12 @@ class Producer(Startable):
                     batch_queue.flush()  # while the limits are reached, no message joins the open batches
                 await asyncio.sleep(_FLUSH_INTERVAL_S)
             await self._refuse_in_line(_MessageInLine)
-        waits: list[Awaitable[object]] = []
+        timeout = self._client_config.close_timeout
+        waits: list[Awaitable[object]] = [self._pending_sends.wait(timeout)]
         if self._single_sends:
-            waits.append(asyncio.wait(tuple(self._single_sends), timeout=self._client_config.close_timeout))
+            waits.append(asyncio.wait(tuple(self._single_sends), timeout=timeout))
         if batch_queue is not None:
-            waits.append(batch_queue.release(self._client_config.close_timeout))
+            waits.append(batch_queue.release(timeout))
         await gather_all(waits)
         self._announced.clear()
         await instance.unregister_producer(self._group)
@@ -286,36 +290,37 @@ class Producer(Startable):
         self, message: Message, queue: MessageQueue | None, key: str | None, timeout: float | None
     ) -> SendResult:
         sender = self._running()
-        room, size, wait, clock = self._room, _size_of(message), self._seconds(timeout), self._loop.time
-        deadline = clock() + wait
-        earlier: tuple[SendAttempt, ...] = ()
-        if room.is_full(self._config, size):
-            self._reject_invalid(message, queue)
-            self._interceptors.backpressured(message.topic, room.messages, room.bytes)
-            await room.wait(self._config, size, wait, self._waiting_calls)
-            sender = self._running()
-        if self._batch_queue is not None and timeout is None:
-            by_key = key is not None and queue is None
-            target = await sender.queue_of(message.topic, key, deadline - clock()) if by_key else queue
-            if (batch_queue := self._batch_queue) is None:
-                raise ClientClosed(CLOSED)
-            merged = batch_queue.add(message, target, deadline=_if_late(deadline, clock() + wait))
-            if merged is not None:
-                try:
-                    return await merged
-                except ServerError as error:
-                    if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
-                        raise  # otherwise the topic may have fewer queues now, which changes the queue of the key
-                    earlier = error.attempts
-        left = max(deadline - clock(), _LAST_ATTEMPT_S)
-        outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        room.enter(1, size)
-        try:
-            return await sender.send(outgoing, queue, key, left)
-        except RaptorMQError as error:
-            raise error.after(earlier) from error.__cause__
-        finally:
-            room.leave(1, size)
+        with self._pending_sends:
+            room, size, wait, clock = self._room, _size_of(message), self._seconds(timeout), self._loop.time
+            deadline = clock() + wait
+            earlier: tuple[SendAttempt, ...] = ()
+            if room.is_full(self._config, size):
+                self._reject_invalid(message, queue)
+                self._interceptors.backpressured(message.topic, room.messages, room.bytes)
+                await room.wait(self._config, size, wait, self._waiting_calls)
+                sender = self._running()
+            if self._batch_queue is not None and timeout is None:
+                by_key = key is not None and queue is None
+                target = await sender.queue_of(message.topic, key, deadline - clock()) if by_key else queue
+                if (batch_queue := self._batch_queue) is None:
+                    raise ClientClosed(CLOSED)
+                merged = batch_queue.add(message, target, deadline=_if_late(deadline, clock() + wait))
+                if merged is not None:
+                    try:
+                        return await merged
+                    except ServerError as error:
+                        if not (by_key and error.code == ResponseCode.INVALID_PARAMETER):
+                            raise  # otherwise the topic may have fewer queues now, which changes the queue of the key
+                        earlier = error.attempts
+            left = max(deadline - clock(), _LAST_ATTEMPT_S)
+            outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
+            room.enter(1, size)
+            try:
+                return await sender.send(outgoing, queue, key, left)
+            except RaptorMQError as error:
+                raise error.after(earlier) from error.__cause__
+            finally:
+                room.leave(1, size)
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Send one message without waiting. The returned future has the result or the error of `send`.
@@ -538,18 +543,19 @@ class Producer(Startable):
         self, outgoing: SendRequest, queue: MessageQueue | None, key: str | None, wait: float
     ) -> SendResult:
         self._running()
-        room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
-        if room.is_full(self._config, size):
-            self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
-            began = self._loop.time()
-            await room.wait(self._config, size, wait, self._waiting_calls)
-            self._running()
-            wait = max(wait - (self._loop.time() - began), _LAST_ATTEMPT_S)
-        room.enter(count, size)
-        try:  # cancelled if the caller cancels
-            return await self._send_batch(outgoing, queue, key, wait, None)
-        finally:
-            room.leave(count, size)
+        with self._pending_sends:
+            room, size, count = self._room, len(outgoing.body), max(outgoing.count, 1)
+            if room.is_full(self._config, size):
+                self._interceptors.backpressured(outgoing.topic, room.messages, room.bytes)
+                began = self._loop.time()
+                await room.wait(self._config, size, wait, self._waiting_calls)
+                self._running()
+                wait = max(wait - (self._loop.time() - began), _LAST_ATTEMPT_S)
+            room.enter(count, size)
+            try:  # cancelled if the caller cancels
+                return await self._send_batch(outgoing, queue, key, wait, None)
+            finally:
+                room.leave(count, size)
 
     @returns_coroutine
     def send_oneway(
@@ -565,7 +571,7 @@ class Producer(Startable):
         sender = self._running()
         if key is not None:
             message = _keyed(message, key, queue)
-        with self._interceptors.around([message], queue) as sending:
+        with self._pending_sends, self._interceptors.around([message], queue) as sending:
             outgoing = prepare_message(sending.messages[0], self._ids, time.time_ns() // 1_000_000, self._config)
             await sender.send_oneway(outgoing, queue, key, self._config.send_timeout)
 
@@ -665,7 +671,7 @@ class Producer(Startable):
         sender = self._running()
         queue = reply_queue(request)
         message.topic = queue.topic
-        with self._interceptors.around([message], queue) as sending:
+        with self._pending_sends, self._interceptors.around([message], queue) as sending:
             outgoing = prepare_message(sending.messages[0], self._ids, time.time_ns() // 1_000_000, self._config)
             make_reply(outgoing, request)
             sending.result = await sender.send(outgoing, queue, None, self._seconds(timeout))
@@ -684,7 +690,8 @@ class Producer(Startable):
         """
         sender = self._running()
         outgoing = prepare_redelivery(message, group, self._config)
-        return await sender.send(outgoing, None, None, self._seconds(timeout))
+        with self._pending_sends:
+            return await sender.send(outgoing, None, None, self._seconds(timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic; for a topic that does not exist yet, the queues that it will get.

@@ -12,7 +12,6 @@ checks which brokers support the request. RocketMQ has no such request.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -143,8 +142,7 @@ class QueueBatchesSender:
         if pause is None:
             return False
         await asyncio.sleep(pause)
-        with contextlib.suppress(RaptorMQError):  # the next attempt reports the error
-            await self._sender.refresh(queue.topic, (attempts.deadline - asyncio.get_running_loop().time()) / 2)
+        await self._sender.refresh(queue.topic, (attempts.deadline - asyncio.get_running_loop().time()) / 2)
         return True
 
     async def _attempt(self, parts: Sequence[BatchPart], left: float, deadline: float) -> Sequence[Outcome]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from raptormq.client.cluster import ROUTE_ERRORS, ClientInstance, TopicQueues, require_success
+from raptormq.client.cluster import ClientInstance, TopicQueues, require_success
 from raptormq.client.config import ProducerConfig
 from raptormq.client.description import BrokerDescription
 from raptormq.client.lifecycle import require_loop
@@ -29,6 +29,7 @@ from raptormq.client.producer.in_flight import InFlight
 from raptormq.client.producer.queue_selector import BrokerHealth, RoundRobin, pick_by_key
 from raptormq.client.results import SendResult, SendStatus
 from raptormq.errors import (
+    ClientClosed,
     ConnectError,
     ConnectionClosed,
     NoRoute,
@@ -112,7 +113,7 @@ class MessageSender:
 
         Raises:
             MessageError: `queue` is not a queue or belongs to another topic, or the encrypted message is too large.
-            ClientClosed: called in another event loop than that of the client.
+            ClientClosed: called in another event loop than that of the client, or the client was closed.
             NoRoute: no broker serves the topic.
             TransportError: the last attempt found no broker or got no response in time.
             ServerError: A broker rejected the message permanently, or the last attempt was rejected.
@@ -151,6 +152,8 @@ class MessageSender:
                     in_flight.release(size)
                 self.note_latency(target.broker_name, asked)
                 return self._result(outgoing, target, address, response)
+            except ClientClosed as error:  # raised before the request: no attempt
+                raise error.after(failed) from error.__cause__
             except RaptorMQError as error:
                 failed.append(failed_attempt(error, target, address, clock() - began, is_sent=asked is not None))
                 self.note_failure(outgoing.topic, target, error, clock())
@@ -412,10 +415,12 @@ class MessageSender:
         return False
 
     async def refresh(self, topic: str, left: float) -> None:
-        """Refresh the route within `left` seconds, because the broker may have moved. Failures are logged."""
+        """Refresh the route within `left` seconds, because the broker may have moved. Failures are logged: the next
+        attempt reports them.
+        """
         try:
             await self._routes.refresh(topic, self._loop.time() + left)
-        except (*ROUTE_ERRORS, TimeoutError) as error:
+        except (RaptorMQError, TimeoutError) as error:
             log.info("the cached route of topic %s is used for sending: %s", topic, error)
 
     def _pick(

@@ -280,7 +280,8 @@ class TransactionProducer(Producer):
         outgoing.properties += encode_properties(
             {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         )
-        return await sender.send(outgoing, None, None, timeout)
+        with self._pending_sends:
+            return await sender.send(outgoing, None, None, timeout)
 
     async def _decide(
         self, instance: ClientInstance, sent: SendResult, state: TransactionState, timeout: float
