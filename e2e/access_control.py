@@ -18,7 +18,7 @@ ADMIN_SECRET, ADMIN = "demo-admin", "admin"
 OLD_PASSWORD, NEW_PASSWORD = "e2e-old-password", "e2e-new-password"
 TOPIC = "signed"
 SERVERS = ("demo-namesrv", "demo-broker-0-0", "demo-broker-1-0")
-ROLL_S = 240
+ROLL_S = 480
 READ_S = 150
 """Time limit in seconds for the end of a client, which reads its messages for at most 120 s."""
 MOUNTED_SECRET_S = 180

@@ -16,9 +16,12 @@ BESIDE = "beside"
 FOREIGN = "foreign"
 OPERATOR = "app.kubernetes.io/component=operator"
 TOPICS = 100
-NEW_TOPIC_S = 5.0
-"""Time limit in seconds for a new Topic, including kubectl. A request to an unresponsive broker takes 3 s for each
-Topic of its cluster."""
+NEW_TOPIC_S = 60.0
+"""Limit, including the time of kubectl. 0.5 s is usual; a lane shared with the 100 Topics of the unresponsive broker
+would take 3 s for each of them.
+"""
+SETTLED_S = 300
+"""Limit for waits of which only the end matters."""
 FIND = (
     "for each in /proc/[0-9]*; do"
     " tr '\\0' '\\n' < $each/environ 2>/dev/null | grep -qx HOSTNAME=POD"
@@ -46,7 +49,7 @@ def silent_broker(kubernetes: Kubernetes) -> None:
         say(f"Ready=False after {time.monotonic() - begun:.1f} s")
         begun = time.monotonic()
         _apply(kubernetes, BESIDE, _resource("Topic", "new", {"clusterRef": {"name": "small"}}))
-        kubernetes.wait_ready("topic/new", namespace=BESIDE, timeout=30)
+        kubernetes.wait_ready("topic/new", namespace=BESIDE, timeout=SETTLED_S)
         took = time.monotonic() - begun
         say(f"a new Topic of another cluster is Ready after {took:.1f} s")
         if took > NEW_TOPIC_S:

@@ -12,7 +12,7 @@ from e2e.kubernetes import Kubernetes
 
 STOP = "/tmp/stop"
 """File whose existence makes a program end."""
-START_S = 90
+START_S = 240
 MAX_SHOWN = 20
 """Maximum number of output lines in an error message."""
 

@@ -11,23 +11,23 @@ import time
 from e2e import dledger
 from e2e.brokers import NAMESPACE
 from e2e.errors import Failed
-from e2e.java_pod import STOP, JavaPod
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say
 
 CHANGE_TIMEOUT_S = 900.0
 """Time limit of a change. The operator waits 35 s between two restarts, so that clients learn the address of the pod.
 """
-READ_S = 180
+READ_S = 240
+"""More than the 2 x 90 s for which the client sends and reads its last messages at most."""
+ROUTES_MS = 30_000
+"""The default of the clients. They learn of other members by their routes."""
 
 
 def change_under_clients(kubernetes: Kubernetes, image: str) -> None:
     """Add two members, make the last one the leader, and remove both. No acknowledged message may be missing."""
     dledger.make_topic(kubernetes, dledger.FOLLOWED)
     kubernetes.wait_ready(f"topic/{dledger.FOLLOWED}", namespace=NAMESPACE, timeout=dledger.READY_TIMEOUT_S)
-    client = JavaPod(kubernetes, "follows")
-    arguments = ["io.raptormq.interop.produce.FollowLeader", f"{dledger.NAME}-namesrv:9876", dledger.FOLLOWED, STOP]
-    client.start(image, arguments, "flowing", {})
+    client = dledger.start_following(kubernetes, image, ROUTES_MS)
     resize(kubernetes, 5)
     command = ["raptormq", "cluster", "transfer", "broker-0", "--to", "n4"]
     kubernetes.kubectl("exec", "-n", NAMESPACE, f"{dledger.NAME}-namesrv-0", "--", *command)

@@ -18,7 +18,7 @@ from e2e.progress import say
 from e2e.spark import IMAGE_IN_EXAMPLES
 
 START_TIMEOUT_S = 300.0
-END_TIMEOUT_S = 400.0
+END_TIMEOUT_S = 900.0
 NOTHING: Mapping[str, str] = {}
 LESS_CPU = {"cpu: 200m": "cpu: 100m"}
 """Small CPU requests, because the brokers request most of the two cores of the node."""

@@ -21,6 +21,8 @@ BROKER = "demo-broker-1-0-0"
 EXECUTORS = 2
 LENGTH, SLIDE, LATE = timedelta(days=7), timedelta(days=1), timedelta(days=60)
 """Length and slide of the example's windows, and the delay of its watermark for late flights."""
+SMALL_BATCHES = {"--max-offsets=1500": "--max-offsets=400"}
+"""50 batches of at least 1 s, so that the pipeline is not done before the status, which is up to 15 s old, shows it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[str, str, str, int, int]
@@ -46,7 +48,7 @@ def expected(sent: list[Record]) -> Counter[Row]:
 def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
     """Run the pipeline over all records, and delete an executor, a broker and the driver meanwhile."""
     pipeline = RunningPipeline(kubernetes, NAME)
-    pipeline.start("spark-pipeline.yaml", image)
+    pipeline.start("spark-pipeline.yaml", image, SMALL_BATCHES)
     pipeline.wait_for_batch(1, EXECUTORS)
     (executor, *_) = pipeline.executors()
     kubernetes.kubectl("delete", "pod", executor, BROKER, "-n", NAMESPACE, "--wait=false")

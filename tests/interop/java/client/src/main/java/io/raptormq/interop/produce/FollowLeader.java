@@ -22,10 +22,11 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /**
- * A producer and a consumer with all their defaults, whose broker may change its leader. Sends the numbers 0, 1, ... until a file exists, each again until it is
- * acknowledged, and consumes them meanwhile. Prints "flowing" after the first message that was consumed, and a last line of JSON: how many were acknowledged, how
- * many of them were not consumed, the longest time (s) without an acknowledgement and without a consumed message, and how often each failure occurred.
- * Arguments: name servers, topic, the file.
+ * A producer and a consumer, whose broker may change its leader. Sends the numbers 0, 1, ... until a file exists and one more was acknowledged after that, each
+ * again until it is acknowledged, and consumes them meanwhile. Prints "flowing" after the first message that was consumed, and a last line of JSON: how many were
+ * acknowledged, how many of them were not consumed, the longest time (s) without an acknowledgement and without a consumed message, and how often each failure
+ * occurred. Fails if the last message is not acknowledged in time. All settings are defaults, except for the interval at which the clients request routes.
+ * Arguments: name servers, topic, the file, the interval (ms); the default of the client is 30000.
  */
 public final class FollowLeader {
     private static final int PAUSE_MS = 20;
@@ -45,7 +46,7 @@ public final class FollowLeader {
     public static void main(String[] arguments) {
         int code = 1;
         try {
-            new FollowLeader().run(arguments[0], arguments[1], Path.of(arguments[2]));
+            new FollowLeader().run(arguments[0], arguments[1], Path.of(arguments[2]), Integer.parseInt(arguments[3]));
             code = 0;
         } catch (Exception error) {
             error.printStackTrace();
@@ -53,9 +54,10 @@ public final class FollowLeader {
         System.exit(code); // threads of the client would keep the process
     }
 
-    private void run(String nameServers, String topic, Path stop) throws Exception {
+    private void run(String nameServers, String topic, Path stop, int routesMs) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("follow-leader-consumer");
         consumer.setNamesrvAddr(nameServers);
+        consumer.setPollNameServerInterval(routesMs);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -65,6 +67,7 @@ public final class FollowLeader {
         consumer.start();
         DefaultMQProducer producer = new DefaultMQProducer("follow-leader-producer");
         producer.setNamesrvAddr(nameServers);
+        producer.setPollNameServerInterval(routesMs);
         producer.start();
         long longest = send(producer, topic, stop);
         producer.shutdown();
@@ -83,8 +86,13 @@ public final class FollowLeader {
     private long send(DefaultMQProducer producer, String topic, Path stop) throws InterruptedException {
         long last = System.nanoTime();
         long longest = 0;
+        long deadline = Long.MAX_VALUE;
         boolean flowing = false;
-        while (!Files.exists(stop)) {
+        boolean ended = false;
+        while (!ended) {
+            if (deadline == Long.MAX_VALUE && Files.exists(stop)) {
+                deadline = System.nanoTime() + LAST_LIMIT_S * (long) NANOS_PER_S;
+            }
             String body = Integer.toString(acknowledged.size());
             try {
                 Message message = new Message(topic, body.getBytes(StandardCharsets.UTF_8));
@@ -92,10 +100,14 @@ public final class FollowLeader {
                     acknowledged.add(body);
                     longest = Math.max(longest, System.nanoTime() - last);
                     last = System.nanoTime();
+                    ended = deadline < Long.MAX_VALUE;
                 }
             } catch (MQBrokerException | MQClientException | RemotingException error) {
                 String text = String.valueOf(error.getMessage());
                 failures.merge(text.substring(0, Math.min(text.length(), LONGEST_FAILURE_CHARS)), 1, Integer::sum);
+            }
+            if (!ended && System.nanoTime() > deadline) {
+                throw new IllegalStateException("the last message was not acknowledged; failures: " + failures);
             }
             if (!flowing && !consumed.isEmpty()) {
                 flowing = true;
