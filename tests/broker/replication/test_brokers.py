@@ -17,8 +17,10 @@ from raptormq.broker.pull import service as pull_service
 from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding
 from raptormq.broker.staging.staging_service import StagingService
 from raptormq.errors import ConfigError, StorageError
+from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
+from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from raptormq.protocol.signing import Credentials
 from raptormq.raft import (
     LacksData,
@@ -34,10 +36,11 @@ from raptormq.storage.read import GetResult, GetStatus
 from raptormq.storage.replica import Replica
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
-from tests.broker.harness import Peer, assembly_of, bodies, connected, running, settings
+from tests.broker.harness import Peer, assembly_of, bodies, connected, running, send_fields, settings
 from tests.broker.staging.staging_peer import STAGES, commit, committed, staged
 
 LOOK_S = 0.01
+LIST = encode_batch([(0, b"listed", b"")])
 FAST = {"dLegerHeartbeatInterval": "50", "dLegerElectionTimeout": "500"}
 
 
@@ -488,6 +491,29 @@ async def test_a_transfer_that_is_given_up_refuses_no_send(
             assert {answered.code for answered in answers} == {ResponseCode.SUCCESS}
             assert leader_of(brokers) == first
             assert await read(peer, "t", 20) == [b"%d" % number for number in range(20)]
+
+
+async def test_no_send_is_confirmed_before_a_majority_has_it(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAIT=false would confirm messages that only the leader has, which the next leader does not deliver."""
+    no_wait = "WAIT\x01false\x02"
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        leader = brokers[leader_of(brokers)]
+        monkeypatch.setattr(part_of(leader)._links, "send", lambda _: None)
+        async with connected(leader) as peer:
+            parts = [
+                Part(PartKind.MESSAGE, 0, 0, 0, 0, no_wait, b"one"),
+                Part(PartKind.LIST, 0, 0, 0, 0, no_wait, LIST),
+            ]
+            body = encode_parts(parts)
+            several = await peer.call(RequestCode.SEND_QUEUE_BATCHES, send_fields("t"), body)
+            single = await peer.send("t", b"two", properties=no_wait)
+            listed = await peer.call(RequestCode.SEND_BATCH_MESSAGE, send_fields("t", 0, no_wait) | {"m": "true"}, LIST)
+        refused = ResponseCode.SERVICE_NOT_AVAILABLE
+        assert [each.code for each in decode_part_responses(several.body, 2)] == [refused, refused]
+        assert [single.code, listed.code] == [refused, refused]
 
 
 async def test_sends_go_on_to_the_next_leader_for_a_while_only(

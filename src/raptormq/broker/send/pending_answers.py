@@ -74,8 +74,9 @@ class PendingAnswers:
         self.timeout_s = timeout_s
         self.too_late = _MAJORITY_TIMEOUT if is_replicated else _FLUSH_TIMEOUT
         self.slaves = slaves
+        self.waits_always = is_replicated
+        """Whether requests with WAIT=false wait, too."""
         self._answers = answers
-        self._waits_always = is_replicated
         self.count = 0
         """Number of waiting groups. A group that was answered because of a timeout counts until the store or the slaves
         complete its wait.
@@ -102,11 +103,11 @@ class PendingAnswers:
             self._answer_later(connection, admitted, result)
 
     def _answer_later(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
-        waiting = admitted if self._waits_always else [entry for entry in admitted if entry.wait]
+        waiting = admitted if self.waits_always else [entry for entry in admitted if entry.wait]
         if len(waiting) < len(admitted):
             connection.send_raw(self._answers.encode_group(admitted, result, 0, waiting=False))
         if waiting:
-            picked = None if self._waits_always else True
+            picked = None if self.waits_always else True
 
             def done(code: ResponseCode, remark: str) -> None:
                 frames = self._answers.encode_group(admitted, result, int(code), remark, waiting=picked)

@@ -208,14 +208,14 @@ class QueueBatchHandlers:
 
     def _note_places(self, work: _Request, group: list[_Entry], result: Appended) -> None:
         """Record success for the parts of a stored run."""
-        new = tuple.__new__
+        new, waits = tuple.__new__, self._sends.waits
         first, offset_ids, offsets, answers = 0, self._offset_ids, result.queue_offsets, work.answers
         for index, entry in group:
             after = first + entry.record_count
             ids = offset_ids(result.physical_offsets[first:after])
             answers[index] = new(PartResponse, (0, entry.in_batch > 0, entry.queue_id, offsets[first], ids))
             first = after
-            if entry.wait:
+            if waits(entry):
                 work.waiting.append(index)
         work.stored += [index for index, _ in group]
         work.end_offset = result.end_offset
@@ -271,7 +271,7 @@ class _Request:
         self.stored: list[int] = []
         """Indexes of the stored parts; the parts themselves are freed."""
         self.waiting: list[int] = []
-        """Indexes of the stored parts with WAIT=true."""
+        """Indexes of the stored parts whose result waits for the confirmation."""
         self.end_offset = 0
         """End of the stored parts in the log."""
 
@@ -289,7 +289,7 @@ class _Request:
         self.answers[index] = PartResponse(refusal.code, text=refusal.remark or "")
 
     def set_code(self, code: int) -> None:
-        """Set the result code of the parts with WAIT=true."""
+        """Set the result code of the parts that waited for the confirmation."""
         if code != ResponseCode.SUCCESS:
             for index in self.waiting:
                 stored = self.answers[index]

@@ -149,17 +149,21 @@ class SendService:
         unsaved = self._topics_saver.unsaved
         return bool(unsaved) and any((entry.later_topic or entry.pending.topic) in unsaved for entry in admitted)
 
+    def waits(self, entry: AcceptedSend) -> bool:
+        """Return whether the response to a send waits for the confirmation. In a replication group it always does."""
+        return entry.wait or self._pending_answers.waits_always
+
     def is_confirmed(self, end_offset: int) -> bool:
         """Return whether sends up to ``end_offset`` of the log may be answered."""
         return self._pending_answers.is_done(end_offset)
 
     async def wait(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
-        """Wait until sends may be answered. Return the response code for the sends with WAIT=true.
+        """Wait until sends may be answered. Return the response code for the sends that wait for the confirmation.
 
         Args:
             end_offset: log offset behind the last send.
             unsaved: whether to wait until the topics are saved.
-            waiting: whether there are sends with WAIT=true.
+            waiting: whether there are sends that wait for the confirmation (:meth:`waits`).
 
         Raises:
             StorageError: the topics could not be saved, or this member of a replication group is no longer the leader.
