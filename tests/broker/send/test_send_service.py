@@ -18,7 +18,7 @@ from raptormq.protocol.frame import FrameDecoder
 from raptormq.protocol.message_id import decode_host, parse_offset_id
 from raptormq.protocol.properties import decode_properties
 from raptormq.storage.fs.real import RealFileSystem
-from tests.broker.harness import Peer, bodies, connected, messages, running, send_fields, settings
+from tests.broker.harness import Peer, assembly_of, bodies, connected, messages, running, send_fields, settings
 from tests.broker.slow_disk import SlowDisk, saves_the_topics
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
@@ -232,6 +232,34 @@ async def test_auto_creation(tmp_path: Path) -> None:
 async def test_without_auto_creation(tmp_path: Path) -> None:
     async with running(tmp_path, {"autoCreateTopicEnable": "false"}) as broker, connected(broker) as peer:
         assert (await peer.send("t", b"x")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_without_auto_creation_only_groups_have_retry_topics(tmp_path: Path) -> None:
+    pairs = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"}
+    async with running(tmp_path, pairs) as broker, connected(broker) as peer:
+        await peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName": "g"}')
+        own = await peer.send("%RETRY%g", b"again", 0, "DELAY\x011\x02", j=1)
+        unknown = [await peer.send(topic, b"x") for topic in ("%RETRY%nosuch", "%DLQ%nosuch")]
+        topics = assembly_of(broker).topics.configs
+    assert own.code == ResponseCode.SUCCESS
+    assert [each.code for each in unknown] == [
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.TOPIC_NOT_EXIST,
+    ]
+    assert [topic for topic in topics if topic.startswith(("%RETRY%", "%DLQ%"))] == ["%RETRY%g"]
+
+
+@pytest.mark.parametrize("topic", ["t", "%RETRY%g", "%DLQ%g"])
+async def test_topics_created_by_sends_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        parts = assembly_of(broker)
+        monkeypatch.setattr("raptormq.broker.send.auto_create.MAX_TOPICS", len(parts.topics.configs) + 1)
+        assert (await peer.send("last", b"x")).code == ResponseCode.SUCCESS
+        refused = await peer.send(topic, b"x")
+        assert refused.code == ResponseCode.TOPIC_NOT_EXIST
+        assert f"topic[{topic}] not exist, and the limit of" in (refused.remark or "")
+        assert topic not in parts.topics.configs
+        assert parts.groups.get("g") is None
 
 
 async def test_a_read_only_broker_and_a_read_only_topic(tmp_path: Path) -> None:

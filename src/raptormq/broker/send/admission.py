@@ -105,7 +105,7 @@ class Admission:
         self._configs = topics.configs
         self._retries = retries
         self._level_count = len(parse_delay_levels(config.storage.delay_levels))
-        self._creator = TopicCreator(topics, policies)
+        self._creator = TopicCreator(topics, retries, policies)
         self._unique_ids = unique_ids
         self._clock = clock
         self.settings_changed()
