@@ -23,9 +23,10 @@ def test_a_program_that_ends_in_a_handler_has_no_bug(end: BaseException, caplog:
     assert caplog.text == ""
 
 
-def test_an_error_that_nobody_expects_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError("as planned"), BaseExceptionGroup("as planned", [BaseException()])])
+def test_an_error_that_nobody_expects_is_logged(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     async def handler() -> None:
-        raise ValueError("as planned")
+        raise error
 
     async def main() -> None:
         await asyncio.wait([background(handler(), "a listener")])

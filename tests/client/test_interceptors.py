@@ -98,23 +98,26 @@ class Watching(ProducerInterceptor, ConsumerInterceptor):
 class Failing(ProducerInterceptor, ConsumerInterceptor):
     """Raises in every call."""
 
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
     def before_send(self, context: SendContext) -> None:
-        raise ValueError("before_send")
+        raise self.error("before_send")
 
     def after_send(self, context: SendContext) -> None:
-        raise ValueError("after_send")
+        raise self.error("after_send")
 
     def before_consume(self, context: ConsumeContext) -> None:
-        raise ValueError("before_consume")
+        raise self.error("before_consume")
 
     def after_consume(self, context: ConsumeContext) -> None:
-        raise ValueError("after_consume")
+        raise self.error("after_consume")
 
     def on_start(self, client: Described) -> None:
-        raise ValueError("on_start")
+        raise self.error("on_start")
 
     def on_rebalance(self, context: RebalanceContext) -> None:
-        raise ValueError("on_rebalance")
+        raise self.error("on_rebalance")
 
 
 async def by_callback(producer: Producer, message: Message) -> object:
@@ -252,13 +255,16 @@ FAILED_CALLS = {
 }
 
 
-async def test_a_failing_interceptor_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, BaseException])
+async def test_a_failing_interceptor_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
-        async with Producer("p", name_servers=cluster.name_servers, interceptors=[Failing()]) as producer:
+        async with Producer("p", name_servers=cluster.name_servers, interceptors=[Failing(error)]) as producer:
             for _ in range(3):
                 await producer.send(Message("t", b"x"))
-        config = replace(FAST, interceptors=[Failing()])
+        config = replace(FAST, interceptors=[Failing(error)])
         async with Consumer("g", name_servers=cluster.name_servers, config=config) as consumer:
             consumer.subscribe("t")
             for _ in range(3):

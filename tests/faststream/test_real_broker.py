@@ -191,6 +191,41 @@ async def test_the_policy_decides_after_an_error(
     assert raptormq_cluster.lag(group, raptormq_topic) == (1 if expected == "open" else 0)
 
 
+async def awaits_what_was_cancelled() -> None:
+    """Raise a cancellation that nobody has asked for."""
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def raises_a_base_exception() -> None:
+    """Raise an error that is no `Exception`, like `pytest.fail`."""
+    raise BaseExceptionGroup("as planned", [BaseException()])
+
+
+@pytest.mark.parametrize("fail", [awaits_what_was_cancelled, raises_a_base_exception])
+async def test_an_error_that_is_no_exception_is_logged_and_the_next_message_is_handled(
+    raptormq_cluster: EmbeddedCluster,
+    raptormq_topic: str,
+    fail: Callable[[], Awaitable[None]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = RaptorBroker(raptormq_cluster.name_servers, logger=None)
+    group, handled = unique("surviving"), asyncio.Event()
+
+    @broker.subscriber(raptormq_topic, group=group, config=FIRST, max_workers=1)
+    async def handle(body: str) -> None:
+        if body == "bad":
+            await fail()
+        handled.set()
+
+    async with started(broker):
+        await broker.publish("bad", raptormq_topic)
+        await eventually(lambda: f"a handler of group {group}" in caplog.text)
+        await broker.publish("good", raptormq_topic)
+        await handled.wait()
+
+
 async def test_batches(raptormq_cluster: EmbeddedCluster, raptormq_topic: str) -> None:
     broker, group = RaptorBroker(raptormq_cluster.name_servers), unique("batches")
     calls: asyncio.Queue[tuple[list[Purchase], RaptorBatch]] = asyncio.Queue()

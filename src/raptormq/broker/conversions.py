@@ -37,8 +37,13 @@ class Conversions:
 
     def start(self) -> None:
         """Start the task. Resume conversions of an earlier run, and correct the queue types in a restored or outdated
-        topic table.
+        topic table. The table of a replicated broker is that of its group, and is not corrected.
         """
+        if self._store.replica is None:
+            self._correct_types()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _correct_types(self) -> None:
         for topic in self._store.topics():
             self.set(topic, is_batch=self._store.is_batch_topic(topic))
         for topic, is_batch in self.converter.types().items():
@@ -48,7 +53,6 @@ class Conversions:
                 self.converter.drop_topic(topic)
             else:  # the topic was deleted before a crash, which prevented the update of the converter's file
                 self._store.delete_topic(topic)
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def role_changed(self, *, leads: bool) -> None:
         """No effect: the queues of a replicated broker are not converted."""

@@ -1,6 +1,9 @@
 """Background tasks that run until cancelled, and concurrent calls that must all complete.
 
 An unexpected error in a task is logged immediately. asyncio logs it only when the task is garbage-collected.
+
+Code of the application may raise any `BaseException`, such as those of `pytest.fail` or of a `BaseExceptionGroup`. Its
+callers treat all of them as failures of this code, except those that end the program or the coroutine.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from typing import Any
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
+
+PROGRAM_ENDS = KeyboardInterrupt, SystemExit, GeneratorExit
+"""Errors that are not failures of the code that raises them: the program ends, or a coroutine is closed."""
 
 
 def background(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -46,5 +52,5 @@ async def gather_all(works: Iterable[Awaitable[object]]) -> None:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if task.cancelled() or (error := task.exception()) is None:
         return
-    if isinstance(error, Exception):  # SystemExit and KeyboardInterrupt end the program
+    if not isinstance(error, PROGRAM_ENDS):
         log.error("%s ended unexpectedly, which is a bug", task.get_name(), exc_info=error)

@@ -28,6 +28,7 @@ from raptormq.client import (
     ReceivedMessage,
     Sql,
 )
+from raptormq.client.background import PROGRAM_ENDS, background
 from raptormq.client.settings import Count, CountOrZero, check_setting
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.message import (
@@ -40,10 +41,13 @@ from raptormq.faststream.message import (
     parse_message,
 )
 from raptormq.faststream.publisher import ReplyPublisher
+from raptormq.logs import get_logger
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream.message import StreamMessage
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,7 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
             return
         consumer = await self._started_consumer()
         workers = self._config.consuming.concurrency
-        self._loops = [asyncio.create_task(self._consume_all(consumer)) for _ in range(workers)]
+        self._loops = [background(self._consume_all(consumer), f"loop of {self.group}") for _ in range(workers)]
 
     async def stop(self) -> None:
         """Wait for running handlers, commit and leave the group. Messages that are not settled are delivered again."""
@@ -230,7 +234,18 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
 
     async def _consume_all(self, consumer: Consumer) -> None:
         async for taken in self._taken_from(consumer):
-            await self.consume(taken)
+            try:
+                await self.consume(taken)
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                log.exception("a handler of group %s was cancelled by itself or by what it awaited", self.group)
+            except PROGRAM_ENDS:
+                raise
+            except BaseException:
+                # FastStream has settled the message, but handles only an Exception. Without its loops a subscriber
+                # consumes nothing.
+                log.exception("a handler of group %s failed", self.group)
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
         taken = OrderedMessage.of(messages[0]) if self._config.batch is None else OrderedBatch(messages)

@@ -331,6 +331,8 @@ class Replica:
         """
         self.leads = False
         self.discard_pending()  # records that this member appended as the leader are assigned to queues again
+        # If such a record created a queue and is truncated, the next leader may create the topic with another type.
+        self._parts.queues.forget_empty()
         self._metadata_end = self._log.end_offset  # from before a restart, or appended by this member as the leader
         self._parts.gate.close(reason)
         self._confirmation.abandon(reason)

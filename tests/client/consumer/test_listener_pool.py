@@ -313,3 +313,22 @@ async def test_a_message_of_a_retry_topic_from_an_administrator_goes_to_the_list
     async with listening(None, later={"a": listener}) as (calls, *_):
         assert await calls.consume_directly(message(0, "%RETRY%g", RETRY_TOPIC="a"))
     assert topics == ["a"]
+
+
+class Unusual(BaseException):
+    """An error that is no `Exception`, like that of `pytest.fail`."""
+
+
+async def test_a_listener_that_raises_no_exception_but_a_base_exception_fails_and_its_worker_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def bad(messages: list[MessageExt]) -> None:
+        raise Unusual("as planned")
+
+    async with listening(bad, config=ConsumerConfig(concurrency=1)) as (calls, reader, giving, hand_out):
+        hand_out([message(0), message(1)])
+        async with asyncio.timeout(5):
+            await reader.until(2)
+        assert [each.queue_offset for each in giving.given] == [0, 1]
+        assert not any(worker.done() for worker in calls.workers)
+    assert caplog.text.count('error="Unusual: as planned"') == 2

@@ -400,8 +400,10 @@ class TableRecords:
         topics, groups = set(everything["topics"]), set(everything["groups"])
         for topic in [topic for topic in self._topics.deleting if topic not in topics]:
             self._topics.finish_deletion(topic)
+            self._store.forget_batch_topic(topic)
         for topic in [topic for topic in self._topics.configs if topic not in topics]:
             self._topics.delete(topic)
+            self._store.forget_batch_topic(topic)  # this member led and had created it
         for group in [group for group in self._groups.configs if group not in groups]:
             self._groups.delete(group)
         self._offsets.forget_other_rows(set(everything["offsets"]))

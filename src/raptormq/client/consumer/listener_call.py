@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import CoroutineType, TracebackType
 from typing import Any, TypeVar, cast
 
+from raptormq.client.background import PROGRAM_ENDS
 from raptormq.client.consumer.failure_log import FailureLog
 from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
 from raptormq.client.listener_checks import require_awaitable
@@ -210,7 +211,9 @@ class ListenerCaller:
                 raise
             failure = error
             self.failures.failed("listener cancelled, by itself or by what it awaited", messages, error)
-        except Exception as error:  # noqa: BLE001 - logged with the place of the messages
+        except PROGRAM_ENDS:
+            raise
+        except BaseException as error:  # noqa: BLE001 - logged with the place of the messages
             failure = error
             self.failures.failed(LISTENER_FAILED, messages, error)
         return messages, failure

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 
+from raptormq.client.background import PROGRAM_ENDS
 from raptormq.client.config import ConsumerConfig, OnFailure, Order
 from raptormq.client.consumer.lanes import Lane, Lanes, message_key
 from raptormq.client.consumer.listener_call import Listener, WholeBatches
@@ -95,7 +96,9 @@ class OrderedPool(Workers[MessageLane]):
         try:
             name = topic, self._key_of(message)
             hash(name)
-        except Exception:
+        except PROGRAM_ENDS:
+            raise
+        except BaseException:
             log.exception(
                 "order_key of group %s failed for message %s, offset %d of %s, which is consumed with the messages "
                 "without a key",

@@ -274,6 +274,14 @@ class QueueTable:
         self.batch_topics.discard(topic)
         self.files.remove_topic(topic, queues)
 
+    def forget_empty(self) -> None:
+        """Remove the queues that have had no message, so that they are created again in the type of their topic."""
+        topics = {
+            topic: {key: each for key, each in queues.items() if each.max_offset}
+            for topic, queues in self._topics.items()
+        }
+        self._topics = {topic: queues for topic, queues in topics.items() if queues}
+
     def min_offset(self, queue: ConsumeQueue, log_min: int, *, wait: bool) -> int:
         """Return the first offset of ``queue`` whose record still exists in the log, which starts at ``log_min``.
 
