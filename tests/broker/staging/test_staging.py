@@ -19,6 +19,7 @@ from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import STAGED_COMMITS_TOPIC, STAGED_TOPIC
 from raptormq.storage.store import now_ms
 from tests.broker.harness import bodies, connected, copy_of_running, running, send_fields
+from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, ask, create_alice
 from tests.broker.staging.staging_peer import STAGES, commit, committed, once, stage, staged, visible
 
@@ -97,7 +98,11 @@ async def test_a_commit_is_answered_while_earlier_ones_cannot_be_read(
         assert await visible(peer) == [[b"a"], []]
 
 
-async def test_unusable_commits_are_refused_and_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remembered", [1, staging_service.MAX_REMEMBERED_LISTS])
+async def test_unusable_commits_are_refused_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    monkeypatch.setattr(staging_service, "MAX_REMEMBERED_LISTS", remembered)
     now = [now_ms()]
     async with running(tmp_path, STAGES, clock=lambda: now[0]) as broker, connected(broker) as peer:
         offset = await staged(peer, [b"a"])
@@ -113,6 +118,13 @@ async def test_unusable_commits_are_refused_and_change_nothing(tmp_path: Path) -
         now[0] -= 25 * HOUR_MS
         await committed(peer, [offset])
         assert await visible(peer) == [[b"a"], []]
+
+
+async def test_lists_that_retention_has_deleted_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, STAGES | SHORT_SEGMENTS) as broker, connected(broker) as peer:
+        offset = await staged(peer, [b"a"])
+        await delete_what_is_stored(tmp_path, broker, peer)
+        assert "has expired" in str((await commit(peer, [offset])).remark)
 
 
 async def test_lists_of_a_deleted_topic_are_refused(tmp_path: Path) -> None:
@@ -183,7 +195,11 @@ async def record_ends(broker: Broker, begin: int) -> list[int]:
     return ends
 
 
-async def test_many_lists_of_several_queries_are_published_in_the_order_of_their_lists(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remembered", [1, staging_service.MAX_REMEMBERED_LISTS])
+async def test_many_lists_of_several_queries_are_published_in_the_order_of_their_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    monkeypatch.setattr(staging_service, "MAX_REMEMBERED_LISTS", remembered)
     async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
         offsets: dict[str, list[int]] = {"p": [], "q": []}
         for number in range(40):

@@ -16,7 +16,7 @@ from raptormq.broker.security.required_permissions import to_send
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.send_service import SendService
 from raptormq.broker.staging.commit_record import CommitRecord, batch_name
-from raptormq.broker.staging.staged_list import staged
+from raptormq.broker.staging.staged_list import StagedList, staged
 from raptormq.broker.staging.staging_service import StagingService
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.staging import decode_decision, encode_decision
@@ -69,9 +69,13 @@ class StagingHandlers:
         self._check(header.query, header.batch)
         send = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, command.ext_fields, command.body, opaque=command.opaque)
         entry = self._admission.admit(send, self._sends.born_host(connection))
-        record = staged(entry.pending, batch_name(header.query, header.batch))
+        name = batch_name(header.query, header.batch)
+        record = staged(entry.pending, name)
         stored = entry._replace(pending=record, is_list=False, later_topic=header.topic)
         result = self._sends.append([stored], are_lists=False)
+        place, stored_at = result.physical_offsets[0], result.store_timestamp
+        staged_list = StagedList(name, entry.pending.topic, entry.pending.queue_id, stored_at, place)
+        self._staging.note_staged(result.queue_offsets[0], staged_list)
         unsaved = self._sends.any_unsaved([stored])
         code = await self._sends.wait(result.end_offset, unsaved=unsaved, waiting=True)
         return response_to(command, code, header=StageBatchResponseHeader(result.queue_offsets[0]))

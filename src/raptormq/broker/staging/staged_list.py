@@ -17,6 +17,7 @@ Every published record has the staged record as its origin, like a committed hal
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from raptormq.broker.delivered.origin import origin_field
@@ -78,7 +79,10 @@ def describe(record: StoredMessage) -> StagedList:
     Raises:
         RecordError: ``record`` is not a staged record.
     """
-    found = decode_properties(record.properties)
+    return _describe(record, decode_properties(record.properties))
+
+
+def _describe(record: StoredMessage, found: Mapping[str, str]) -> StagedList:
     try:
         return StagedList(
             found[_BY],
@@ -97,15 +101,15 @@ def published(record: StoredMessage) -> list[PendingRecord]:
     Raises:
         RecordError: ``record`` is not a staged record, or is damaged.
     """
-    found = describe(record)
     more = decode_properties(record.properties)
+    found = _describe(record, more)
     try:
         sys_flag, (length,) = int(more[_FLAG]), _LENGTH.unpack_from(record.body)
         is_whole = more[_FORM] == _WHOLE
     except (KeyError, ValueError, struct.error):
         raise RecordError(f"the staged list at log offset {record.physical_offset} is damaged") from None
     behind = _LENGTH.size + length
-    common, batch = bytes(record.body[_LENGTH.size : behind]), bytes(record.body[behind:])
+    common, batch = bytes(record.body[_LENGTH.size : behind]), memoryview(record.body)[behind:]
     model = PendingRecord(
         found.topic,
         found.queue_id,
@@ -119,9 +123,10 @@ def published(record: StoredMessage) -> list[PendingRecord]:
     )
     if is_whole:
         return [model._replace(tag_code=tag_code(common))]
-    rows = with_valid_utf8(scan_batch(batch))
+    text = bytes(batch)
+    rows = with_valid_utf8(scan_batch(text))
     return [
-        model._replace(body=batch[body_at:body_end], properties=_joined(properties, common), tag_code=code, flag=flag)
+        model._replace(body=text[body_at:body_end], properties=_joined(properties, common), tag_code=code, flag=flag)
         for (flag, body_at, body_end, properties), code in zip(rows, tag_codes(rows), strict=True)
     ]
 

@@ -44,6 +44,8 @@ logger = get_logger(__name__)
 
 MAX_QUERIES = 100_000
 """Maximum number of queries whose last commit is remembered. Commits of further queries are refused."""
+MAX_REMEMBERED_LISTS = 32_768
+"""Maximum number of staged lists whose descriptions are kept in memory until their commit, about 10 MB."""
 _LIST_BYTES = 16 << 20
 _SLICE_RECORDS = 512
 _UNCONFIRMED_BYTES = 4 << 20
@@ -104,6 +106,8 @@ class StagingService:
         self._open: dict[str, _Open] = {}
         """Commits by batch name, in the order of the commits."""
         self._published: dict[str, _Published] = {}
+        self._lists: dict[int, StagedList] = {}
+        """The last staged lists by their offset, so that a commit need not read them twice."""
         self._deciding = asyncio.Lock()
         self._work = asyncio.Event()
         self._ready = asyncio.Event()
@@ -133,7 +137,7 @@ class StagingService:
     def _reset(self) -> None:
         self._epoch += 1
         self._ready.clear()
-        self._open, self._published = {}, {}
+        self._open, self._published, self._lists = {}, {}, {}
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -188,6 +192,12 @@ class StagingService:
         self._expire()
 
     # --- commits ---
+
+    def note_staged(self, offset: int, staged_list: StagedList) -> None:
+        """Remember a list at an offset of the staging queue. Must be called in the same step as its append."""
+        while len(self._lists) >= MAX_REMEMBERED_LISTS:
+            del self._lists[next(iter(self._lists))]
+        self._lists[offset] = staged_list
 
     async def commit(self, record: CommitRecord, may_publish: Callable[[str], bool], patience_s: float) -> CommitRecord:
         """Commit a batch unless it is committed, and wait at most ``patience_s`` until it is published.
@@ -259,10 +269,11 @@ class StagingService:
 
     async def _check(self, record: CommitRecord, ranges: Ranges, may_publish: Callable[[str], bool]) -> None:
         oldest = self._clock() - self._settings.expiry_ms
+        begin = self._store.stats().min_offset
         topics: set[str] = set()
         for offset in offsets_in(ranges):
             found = await self._staged_list(offset)
-            if found is None or found.stored_at < oldest:
+            if found is None or found.stored_at < oldest or found.place < begin:
                 raise _refused(
                     f"staged list {offset} of batch {record.batch} of query {record.query} has expired"
                     " (stagedMessageExpiry, fileReservedTime): write the batch again"
@@ -277,6 +288,8 @@ class StagingService:
             await asyncio.sleep(0)  # thousands of lists would block all other requests
 
     async def _staged_list(self, offset: int) -> StagedList | None:
+        if (known := self._lists.get(offset)) is not None:
+            return known
         stored = await self._read(STAGED_TOPIC, offset)
         try:
             return None if stored is None else describe(stored)
@@ -314,6 +327,7 @@ class StagingService:
 
     async def _publish_list(self, commit: _Open, offset: int, unconfirmed: int) -> int:
         """Publish the rest of one list. Returns the number of bytes that may be unconfirmed."""
+        self._lists.pop(offset, None)
         stored = await self._read(STAGED_TOPIC, offset)
         if stored is None:
             commit.lost += 1
