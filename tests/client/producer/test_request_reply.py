@@ -7,10 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client import ConsumeFromWhere, ConsumerConfig, ConsumeResult, Message, MessageExt, Producer, PushConsumer
+from raptormq.client import (
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
 from raptormq.client.producer.request_reply import PendingReplies
-from raptormq.errors import ClientClosed, MessageError, RequestTimeout, ServerError
+from raptormq.errors import ClientClosed, ConnectError, MessageError, RequestTimeout, ServerError
+from raptormq.protocol.codes import RequestCode
 from tests.client.embedded_cluster import Cluster
+from tests.client.scripted_peer import ScriptedPeer, route, silence, stored
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+SEND = RequestCode.SEND_MESSAGE_V2
 
 EARLIEST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
 
@@ -77,3 +91,57 @@ async def test_a_reply_to_no_request_or_to_somebody_who_is_gone_is_an_error(tmp_
             await asker.close()
             with pytest.raises(ClientClosed):
                 await asker.request(Message("questions", b"?"))
+
+
+async def test_a_stored_request_without_a_reply_may_be_stored() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, peer))
+        peer.on(SEND, stored())
+        async with Producer("askers", name_servers=peer.address) as asker:
+            with pytest.raises(RequestTimeout, match=r"no reply to \w+ within 0.5 s; 1 attempt: broker-0 ") as caught:
+                await asker.request(Message("questions", b"?"), timeout=0.5)
+    assert caught.value.may_be_stored
+
+
+async def test_a_request_that_was_not_answered_by_its_broker_has_its_attempts() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, peer))
+        peer.on(SEND, silence)
+        async with Producer("askers", name_servers=peer.address, retries=0) as asker:
+            with pytest.raises(RequestTimeout) as caught:
+                await asker.request(Message("questions", b"?"), timeout=0.5)
+    assert {(each.address, each.error) for each in caught.value.attempts} == {(peer.address, "no response in time")}
+    assert caught.value.may_be_stored
+
+
+async def test_a_request_to_an_unreachable_broker_names_its_address(free_port: int) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, unreachable=f"127.0.0.1:{free_port}"))
+        async with Producer("askers", name_servers=peer.address) as asker:
+            with pytest.raises(ConnectError) as caught:
+                await asker.request(Message("questions", b"?"), timeout=0.5)
+    assert {each.address for each in caught.value.attempts} == {f"127.0.0.1:{free_port}"}
+    assert not caught.value.may_be_stored
+
+
+async def test_a_request_without_a_route_in_time_was_not_sent() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, silence)
+        async with Producer("askers", name_servers=peer.address) as asker:
+            with pytest.raises(RequestTimeout, match="was not sent: the route of topic questions") as caught:
+                await asker.request(Message("questions", b"?"), timeout=0.3)
+    assert not caught.value.may_be_stored
+
+
+async def test_close_ends_a_request_that_waits_for_its_reply() -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(ROUTE, route(1, peer))
+        peer.on(SEND, stored())
+        config = ClientConfig(peer.address)
+        async with Producer("others", client_config=config):  # whose client is still open
+            async with Producer("askers", client_config=config) as asker:
+                asking = asyncio.create_task(asker.request(Message("questions", b"?"), timeout=600))
+                await peer.wait_for(SEND)
+            with pytest.raises(ClientClosed, match="before the reply came; 1 attempt: broker-0 ") as caught:
+                await asyncio.wait_for(asking, 1)
+    assert caught.value.may_be_stored

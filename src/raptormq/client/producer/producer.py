@@ -110,6 +110,8 @@ class Producer(Startable):
         """Number of messages that wait for the in-flight limits without a coroutine."""
         self._waiting_calls: set[asyncio.Future[None]] = set()
         """Coroutines of `send` and `send_batch` that wait for these limits."""
+        self._requests: set[asyncio.Future[MessageExt]] = set()
+        """Replies that calls of `request` wait for."""
         self._announced: set[str] = set()
         """Topics whose brokers have received a heartbeat of this client."""
         self._last_callback: object = self  # an object that is not a callback
@@ -166,7 +168,7 @@ class Producer(Startable):
         """Send the open batches, leave the group and close unshared resources; no effect if it is closed. The call
         never raises in the event loop of the producer, and takes a limited time: pending sends have
         `ClientConfig.close_timeout` to end. A cancelled close continues in the background. Calls of `send` and
-        `send_batch` that wait for the limits raise `ClientClosed`.
+        `send_batch` that wait for the limits, and calls of `request` that wait for the reply, raise `ClientClosed`.
 
         Raises:
             ClientClosed: called in another event loop.
@@ -184,6 +186,7 @@ class Producer(Startable):
         # The waiting calls would find the producer closed anyway, perhaps after a long wait for another producer's
         # messages.
         complete_in_batches(tuple(self._waiting_calls), lambda call: call.set_exception(ClientClosed(CLOSED)))
+        complete_in_batches(tuple(self._requests), lambda reply: reply.set_exception(ClientClosed(_NO_REPLY)))
         await self._refuse_in_line(_AwaitedInLine)
         if self._in_line:
             until = self._loop.time() + self._client_config.close_timeout
@@ -635,19 +638,44 @@ class Producer(Startable):
     ) -> MessageExt:
         message = context.message
         outgoing = prepare_message(message, self._ids, time.time_ns() // 1_000_000, self._config)
-        deadline = asyncio.get_running_loop().time() + timeout
-        with instance.shared(PendingReplies).expect(outgoing, instance.client_id, timeout) as reply:
+        clock = self._loop.time
+        began = clock()
+        deadline = began + timeout
+        with instance.shared(PendingReplies).expect(outgoing, instance.client_id, timeout, self._requests) as reply:
             try:
                 async with asyncio.timeout_at(deadline):
-                    if message.topic not in self._announced:
-                        await self.queues(message.topic)
-                        await instance.heartbeats.send_all()
-                        self._announced.add(message.topic)
-                    left = deadline - asyncio.get_running_loop().time()
-                    self._interceptors.end(context, await sender.send(outgoing, context.queue, key, left))
-                    return await reply
+                    await self._announce(message.topic, instance)
             except TimeoutError:
-                raise RequestTimeout(f"no reply to {outgoing.message_id} within {timeout:g} s") from None
+                raise RequestTimeout(
+                    f"request {outgoing.message_id} was not sent: the route of topic {message.topic} and a heartbeat "
+                    f"to its brokers took longer than {timeout:g} s"
+                ) from None
+            self._running()
+            with self._pending_sends:
+                sent = await sender.send(outgoing, context.queue, key, max(deadline - clock(), _LAST_ATTEMPT_S))
+            self._interceptors.end(context, sent)
+            try:
+                return await self._replied(reply, outgoing.message_id, deadline, timeout)
+            except RaptorMQError as error:
+                attempt = SendAttempt(sent.queue.broker_name, None, clock() - began, "stored, no usable reply", True)
+                raise error.with_attempts([attempt]) from error.__cause__
+
+    async def _announce(self, topic: str, instance: ClientInstance) -> None:
+        """Register the client at the brokers of a topic, which can then send it replies."""
+        if topic not in self._announced:
+            await self.queues(topic)
+            await instance.heartbeats.send_all()
+            self._announced.add(topic)
+
+    @staticmethod
+    async def _replied(
+        reply: asyncio.Future[MessageExt], message_id: str, deadline: float, timeout: float
+    ) -> MessageExt:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await reply
+        except TimeoutError:
+            raise RequestTimeout(f"no reply to {message_id} within {timeout:g} s") from None
 
     @returns_coroutine
     def reply(
@@ -777,6 +805,7 @@ class _AwaitedInLine(_MessageInLine):
     __slots__ = ()
 
 
+_NO_REPLY = "the producer was closed before the reply came"
 _FLUSH_INTERVAL_S = 0.01
 """Interval in seconds between two flushes of open batches while a closing producer sends its messages in line."""
 _LAST_ATTEMPT_S = 0.001

@@ -41,8 +41,17 @@ class PendingReplies:
         instance.router.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, self._reply_received)
 
     @contextmanager
-    def expect(self, outgoing: SendRequest, client_id: str, ttl_s: float) -> Iterator[asyncio.Future[MessageExt]]:
-        """Context that converts a prepared message into a request and registers it as pending."""
+    def expect(
+        self, outgoing: SendRequest, client_id: str, ttl_s: float, calls: set[asyncio.Future[MessageExt]]
+    ) -> Iterator[asyncio.Future[MessageExt]]:
+        """Context that converts a prepared message into a request and registers it as pending.
+
+        Args:
+            outgoing: the message.
+            client_id: id of this client.
+            ttl_s: seconds in which the reply is expected.
+            calls: contains the future within the context; its exception ends the wait for the reply.
+        """
         correlation_id = str(uuid.uuid4())
         outgoing.properties += encode_properties(
             {
@@ -51,11 +60,16 @@ class PendingReplies:
                 names.REPLY_TTL_MS: str(int(ttl_s * 1000)),
             }
         )
-        reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = reply
+        calls.add(reply)
         try:
             yield reply
         finally:
             del self._waiting[correlation_id]
+            calls.discard(reply)
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # asyncio warns about an exception that nobody retrieves, as after a failed send
 
     def _reply_received(
         self, _: Connection, command: RemotingCommand, header: ReplyMessageRequestHeader
