@@ -28,6 +28,7 @@ from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import Append, Message, Options, Role
 from raptormq.storage import FlushDiskType, MessageStore
 from raptormq.storage.replica import Replica
+from tests.storage.batch_stores import batch
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Clock, bodies, message, read_queue, small_config
 
@@ -242,8 +243,17 @@ class Group:
         with suppress(StorageError):
             member.topics.put(TopicConfig(name, 1, 1, int(Perm.READ | Perm.WRITE), attributes=attributes))
             for _ in range(self.rng.randint(1, 3)):
-                self._number += 1
-                member.store.append([message(f"{self._number}", topic=name)])
+                self._send_to(member, name)
+
+    def _send_to(self, member: Member, topic: str) -> None:
+        """Append a message to a topic, or an inner batch if the topic takes one."""
+        count = self.rng.randint(1, 4)
+        texts = [f"{self._number + each}" for each in range(count)]
+        self._number += count
+        if member.topics.configs[topic].is_batch and count > 1:
+            member.store.append([batch(texts, topic=topic)])
+        else:
+            member.store.append([message(text, topic=topic) for text in texts])
 
     def delete_topic(self, member: Member) -> None:
         """Delete a topic at a member, if there is one."""

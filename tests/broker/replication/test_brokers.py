@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from raptormq.broker.broker import Broker
+from raptormq.broker.conversions import Conversions
 from raptormq.broker.pull import service as pull_service
 from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding
 from raptormq.broker.staging.staging_service import StagingService
@@ -381,6 +382,20 @@ async def test_a_broker_without_copies_says_so(tmp_path: Path) -> None:
         assert refused.code == ResponseCode.ILLEGAL_OPERATION
     assert (await Broker(settings(tmp_path))._pages.restart_allowed())[0] == 503, "it is still starting"
     assert (await Broker(settings(tmp_path))._pages.caught_up())[0] == 503
+
+
+async def test_a_leader_changes_no_queue_type_in_the_table_of_its_group(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    async with group(tmp_path, free_ports(1)) as brokers, connected(brokers["n0"]) as peer:
+        await become(lambda: bool(leader_of(brokers)))
+        assert (await peer.send("orders", b"0")).code == ResponseCode.SUCCESS
+        assembly = assembly_of(brokers["n0"])
+        conversions = next(each for each in assembly.services if isinstance(each, Conversions))
+        part_of(brokers["n0"])._store.set_batch_topic("orders")
+        await conversions.stop()
+        conversions.start()  # as when it begins to lead
+        assert not assembly.topics.configs["orders"].is_batch
 
 
 async def test_members_are_found_by_name(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:

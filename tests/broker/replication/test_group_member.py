@@ -14,8 +14,10 @@ from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import GroupConfig
 from raptormq.errors import NotLeader, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from raptormq.raft import Status, TransferLeadership, VoteRequest, VoteResponse
+from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
+from raptormq.raft import ProposalRefused, Status, TransferLeadership, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
+from tests.storage.batch_stores import batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, message, read_queue
@@ -413,17 +415,66 @@ def test_a_topic_of_a_lost_leadership_can_be_made_when_it_leads_again() -> None:
         await replaced(group, leader)
         await group.calm(group.is_whole)
         assert "x" not in leader.topics.to_dict()["topicConfigTable"]
-        for _ in range(30):
-            successor = group.leader
-            if successor is leader:
-                break
-            if successor is not None and successor.member is not None:
-                successor.member.propose(TransferLeadership(leader.id))
-            await group.pass_time(20)
-        await group.calm(group.is_whole)
+        await hand_over(group, leader)
         assert leader.topics.put(TopicConfig("x", 1, 1, 6))
 
     run(scenario())
+
+
+SIMPLE = TopicConfig("t", 1, 1, 6)
+BATCH = TopicConfig("t", 1, 1, 6, attributes={QUEUE_TYPE: BATCH_CQ})
+
+
+@pytest.mark.parametrize("creates_again", [False, True])
+@pytest.mark.parametrize(("lost", "made"), [(SIMPLE, BATCH), (BATCH, SIMPLE)], ids=["simple-batch", "batch-simple"])
+def test_queues_of_a_topic_whose_creation_is_lost_have_the_type_of_the_next_one(
+    lost: TopicConfig, made: TopicConfig, creates_again: bool
+) -> None:
+    """The old leader has built no queue of the lost topic: a later topic of this name may be of the other type."""
+
+    async def scenario() -> None:
+        group = Group(8)
+        leader = await formed(group)
+        group.cut_off(leader)
+        leader.topics.put(lost)
+        leader.store.append([message("lost", topic="t")])
+        successor = await replaced(group, leader)
+        if not creates_again:
+            successor.topics.put(made)
+            fill_topic(successor)
+        await group.calm(group.is_whole)
+        await hand_over(group, leader)
+        if creates_again:
+            leader.topics.put(made)
+            fill_topic(leader)
+        fill_topic(leader)
+        await group.calm(group.is_whole)
+        expected = [(number, f"{number % 4}") for number in range(8)]
+        for each in group.members.values():
+            assert each.topics.configs["t"] == leader.topics.configs["t"]
+            assert [queue.is_batch for queue in each.store._queues.queues_of("t")] == [made.is_batch], each.id
+            found = read_queue(each.store, "t")
+            assert [(one.queue_offset, one.body.decode()) for one in found] == expected, each.id
+
+    run(scenario())
+
+
+def fill_topic(leader: Member) -> None:
+    """Send four messages to topic ``t``, in batches if it takes them."""
+    if leader.topics.configs["t"].is_batch:
+        leader.store.append([batch(["0", "1"], topic="t"), batch(["2", "3"], topic="t")])
+    else:
+        leader.store.append([message(f"{number}", topic="t") for number in range(4)])
+
+
+async def hand_over(group: Group, to: Member) -> None:
+    """Make ``to`` the leader."""
+    while group.leader is not to:
+        if group.leader is not None and group.leader.member is not None:
+            with suppress(ProposalRefused):
+                group.leader.member.propose(TransferLeadership(to.id))
+        await group.pass_time(20)
+    await group.calm(group.is_whole)
 
 
 def test_no_member_keeps_offsets_of_a_deleted_topic() -> None:

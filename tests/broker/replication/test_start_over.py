@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from raptormq.protocol.bodies.topic_config import TopicConfig
-from raptormq.raft import TransferLeadership
 from raptormq.storage import PendingRecord
 from tests.broker.replication.group import Group, Member, messages_of
 from tests.broker.replication.simulation import retire
-from tests.broker.replication.test_group_member import followers, formed, run
+from tests.broker.replication.test_group_member import followers, formed, hand_over, run
 from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import bodies, message, read_queue
 from tests.storage.test_concurrent_build import inner_batch
@@ -27,15 +26,6 @@ async def fill(group: Group, leader: Member) -> None:
         group.send(leader)
         await group.settle()
         await group.deliver_all()
-
-
-async def hand_over(group: Group, to: Member) -> None:
-    """Make ``to`` the leader."""
-    if group.leader is not to:
-        assert group.leader is not None
-        assert group.leader.member is not None
-        group.leader.member.propose(TransferLeadership(to.id))
-    await group.calm(lambda: group.leader is to and group.is_whole())
 
 
 async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tuple[Member, Member]:
