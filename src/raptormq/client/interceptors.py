@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from raptormq.client.background import PROGRAM_ENDS
 from raptormq.client.description import ConsumerDescription, ProducerDescription
 from raptormq.client.results import SendResult, TransactionState
 from raptormq.errors import ConfigError
@@ -287,10 +288,12 @@ class _Chain(Generic[I]):
         for each in interceptors:
             try:
                 getattr(each, method)(context)
-            except Exception as error:  # noqa: BLE001 - code of the application
+            except PROGRAM_ENDS:
+                raise
+            except BaseException as error:  # noqa: BLE001 - code of the application
                 self._log_failure(f"{type(each).__name__}.{method}", error)
 
-    def _log_failure(self, name: str, error: Exception) -> None:
+    def _log_failure(self, name: str, error: BaseException) -> None:
         now = self._clock()
         if now - self._logged_at.get(name, float("-inf")) >= FAILURE_INTERVAL_S:
             self._logged_at[name] = now
