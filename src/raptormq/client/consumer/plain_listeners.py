@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 
 from raptormq.client.consumer.listener_call import Listener
 from raptormq.client.results import ConsumeResult
@@ -66,20 +66,45 @@ def in_executor(function: PlainListener, executor: Executor | Callable[[], Execu
             current = executor()
         used = current
         try:
-            running = used.submit(function, messages)
-            result = asyncio.wrap_future(running)
-            try:
-                return await asyncio.shield(result)
-            except asyncio.CancelledError:
-                if not running.cancel():
-                    await asyncio.wait([result])
-                raise
+            return await _ended(used.submit(_call, function, messages))
         except BrokenExecutor:
             if current is used and not isinstance(executor, Executor):
                 current = None
             raise
 
     return call
+
+
+def _call(function: PlainListener, messages: list[MessageExt]) -> ConsumeResult | None:
+    """Call a function in a thread or a process. A `StopIteration`, which no future of asyncio can have, is raised as
+    `RuntimeError`, like from a coroutine.
+    """
+    try:
+        return function(messages)
+    except StopIteration as error:
+        raise RuntimeError("the listener raised StopIteration") from error
+
+
+async def _ended(running: Future[ConsumeResult | None]) -> ConsumeResult | None:
+    """Return the result of a call when it has ended. If this is cancelled, also repeatedly, a call that has begun is
+    still waited for, and its result is dropped.
+    """
+    result = asyncio.wrap_future(running)
+    cancelled: asyncio.CancelledError | None = None
+    while not result.done():
+        try:
+            await asyncio.wait([result])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            running.cancel()
+    if cancelled is None:
+        return result.result()
+    if not result.cancelled():
+        result.exception()  # asyncio logs errors that nobody has asked for
+    try:
+        raise cancelled
+    finally:
+        del cancelled  # its traceback and this frame would reference each other
 
 
 def _require_callable(function: object) -> None:
