@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,23 @@ def test_messages_are_found(name_servers: str) -> None:
         [found] = admin.find_messages("found", "17", count=1)
         assert (found.body, found.message_id) == (b"17 books", sent.message_id)
         assert admin.message(sent.offset_message_id) == found
+
+
+def test_a_task_that_ignores_its_cancellation_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def stubborn() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()
+
+    async def start() -> asyncio.Task[None]:
+        return asyncio.create_task(stubborn(), name="a stubborn task")
+
+    thread = LoopThread("loop")
+    task = thread.run(start(), 5)
+    thread.stop()
+    assert not task.done()
+    assert not thread._thread.is_alive()
+    assert "a stubborn task ignores its cancellation" in caplog.text
 
 
 @pytest.mark.parametrize(

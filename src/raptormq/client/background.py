@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
+
+CANCELLED_S = 1.0
+"""Seconds in which cancelled code of the application has to end."""
 
 PROGRAM_ENDS = KeyboardInterrupt, SystemExit, GeneratorExit
 """Errors that are not failures of the code that raises them: the program ends, or a coroutine is closed."""
@@ -32,7 +37,7 @@ async def sleep_forever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-async def cancel_all(tasks: Iterable[asyncio.Task[None]], timeout: float | None = None) -> set[asyncio.Task[None]]:
+async def cancel_all(tasks: Iterable[asyncio.Task[T]], timeout: float | None = None) -> set[asyncio.Task[T]]:
     """Cancel tasks and wait up to `timeout` seconds for their end. Return the tasks that are still running, because
     code of the application may ignore the cancellation.
     """

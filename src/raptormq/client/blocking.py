@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from raptormq.client.admin import AdminClient
+from raptormq.client.background import CANCELLED_S, cancel_all
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ProducerConfig, ProducerSettings
 from raptormq.client.consumer import PullConsumer, PullResult, Sql
 from raptormq.client.description import ProducerDescription
@@ -26,7 +27,10 @@ from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult
 from raptormq.client.settings import SecondsOrZero, check_setting
 from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
+from raptormq.logs import get_logger
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
+
+log = get_logger(__name__)
 
 _MARGIN_S = 10.0
 _MAX_REQUESTS = 10
@@ -87,10 +91,9 @@ class LoopThread:
 
     @staticmethod
     async def _cancel_all() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        current = asyncio.current_task()
+        for task in await cancel_all((each for each in asyncio.all_tasks() if each is not current), CANCELLED_S):
+            log.error("%s ignores its cancellation; the client is closed without it", task.get_name())
 
 
 class Blocking(Generic[W_co]):

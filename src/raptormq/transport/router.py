@@ -243,12 +243,14 @@ class Router:
             response = failure(request, error)
         answer(connection, request, response)
 
-    async def stop(self) -> None:
-        """Cancel all running handlers."""
+    async def stop(self, timeout: float | None = None) -> int:
+        """Cancel all running handlers, and wait up to `timeout` seconds for their end. Return how many are still
+        running, because code of the application may ignore the cancellation.
+        """
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return len((await asyncio.wait(tasks, timeout=timeout))[1]) if tasks else 0
 
 
 def answer(connection: Connection, request: RemotingCommand, response: Answer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -16,7 +16,7 @@ from raptormq.protocol.bodies.heartbeat import HeartbeatData, encode_consumer_id
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
-from raptormq.protocol.headers.relay import ConsumerRunningInfoRequestHeader
+from raptormq.protocol.headers.relay import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 from raptormq.transport.connection import Connection
 from tests.client.eventually import eventually
 from tests.client.member import Member
@@ -228,3 +228,33 @@ async def test_closing_is_bounded_even_when_no_one_answers() -> None:
         started = asyncio.get_running_loop().time()
         await asyncio.gather(producer.close(), consumer.stop())
         assert asyncio.get_running_loop().time() - started < 10
+
+
+async def test_a_handler_that_ignores_its_cancellation_does_not_hold_up_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Such as a listener that an administrator has called."""
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    async def listen() -> None:
+        called.set()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    async with ScriptedPeer() as peer:
+        instance = ClientInstance.acquire(ClientConfig(peer.address))
+        instance.router.add(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, lambda *_: listen()
+        )
+        await instance.pool.request(peer.address, request(HEART_BEAT), 3.0)
+        [connection] = peer.connections
+        connection.oneway(request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader("g")))
+        await called.wait()
+        ending = asyncio.create_task(instance.release())
+        await asyncio.wait([ending], timeout=10)
+        is_ended = ending.done()
+        go_on.set()
+        await ending
+    assert is_ended
+    assert "is closed without 1 listener calls of administrators" in caplog.text

@@ -5,6 +5,7 @@ restart.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -297,3 +298,29 @@ async def test_topics_that_are_not_there_yet_are_looked_for_again(tmp_path: Path
                 await other.send_in_transaction(Message("t", b"x"), left_open)
             [message] = await delivered(cluster, wait_ms=20_000)
         assert message.body == b"x"
+
+
+async def test_a_check_that_ignores_its_cancellation_does_not_hold_up_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(_: MessageExt) -> TransactionState:
+        called.set()
+        while not go_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await go_on.wait()
+        return TransactionState.UNKNOWN
+
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", stubborn, name_servers=cluster.name_servers) as producer:
+            result = await producer.send_in_transaction(Message("t", b"x"), left_open)
+            await called.wait()
+            ending = asyncio.create_task(producer.close())
+            await asyncio.wait([ending], timeout=10)
+            is_ended = ending.done()
+            go_on.set()
+            await ending
+    assert is_ended
+    assert f"stubborn of transaction {result.sent.message_id} ignores its cancellation" in caplog.text

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from raptormq.client.background import background, cancel_all
+from raptormq.client.background import CANCELLED_S, background, cancel_all
 from raptormq.client.cluster.broker_call import OffsetRequests
 from raptormq.client.cluster.heartbeats import Heartbeats
 from raptormq.client.cluster.loop_watch import LoopWatch
@@ -140,7 +140,11 @@ class ClientInstance:
         self._watch.release()
         await cancel_all(self._tasks)
         await self.routes.close()
-        await self.router.stop()
+        if running := await self.router.stop(CANCELLED_S):
+            log.error(
+                "client %s is closed without %d listener calls of administrators, which ignore their cancellation",
+                *(self.client_id, running),
+            )
         await self.pool.close()
         self.reconnector.close()  # after the pool, so that the sends that it wakes find the pool closed
 

@@ -31,7 +31,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Unpack
 
-from raptormq.client.background import background, cancel_all
+from raptormq.client.background import CANCELLED_S, background, cancel_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.interceptors import SendChain
@@ -104,12 +104,15 @@ class TransactionChecks:
         self._checks.setdefault(group, []).append((check, interceptors))
 
     async def unregister(self, group: str, check: Check, interceptors: SendChain) -> None:
-        """Unregister the check of one producer. After the last producer of the client, running checks are cancelled."""
+        """Unregister the check of one producer. After the last producer of the client, running checks are cancelled;
+        one that continues for `CANCELLED_S` is logged and not waited for.
+        """
         self._checks[group].remove((check, interceptors))
         if not self._checks[group]:
             del self._checks[group]
         if not self._checks:
-            await cancel_all(self._tasks)
+            for task in await cancel_all(self._tasks, CANCELLED_S):
+                log.error("%s ignores its cancellation; its producer is closed without it", task.get_name())
 
     def _check_requested(
         self, connection: Connection, command: RemotingCommand, header: CheckTransactionStateRequestHeader
@@ -129,8 +132,10 @@ class TransactionChecks:
                 group,
             )
             return
-        result = self._answer(connection, header, group, *checks[-1], message)
-        task = background(result, f"check of transaction {message.message_id}")
+        check, interceptors = checks[-1]
+        result = self._answer(connection, header, group, check, interceptors, message)
+        name = getattr(check, "__qualname__", repr(check))
+        task = background(result, f"check {name} of transaction {message.message_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
