@@ -17,7 +17,7 @@ from raptormq.broker.conversions import Conversions
 from raptormq.broker.pull import service as pull_service
 from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding
 from raptormq.broker.staging.staging_service import StagingService
-from raptormq.errors import ConfigError, StorageError
+from raptormq.errors import ConfigError, OutOfResources
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -267,7 +267,7 @@ async def test_a_batch_that_one_leader_begins_to_publish_is_published_once_by_th
 
             async def publish_two(self: StagingService, commit: Any, offset: int, unconfirmed: int) -> int:
                 if self is staging and offset >= offsets[2]:
-                    raise StorageError("stopped by the test")
+                    raise OutOfResources("stopped by the test")
                 return await publish_list(self, commit, offset, unconfirmed)
 
             monkeypatch.setattr(StagingService, "_publish_list", publish_two)

@@ -14,11 +14,13 @@ from raptormq.broker.staging.commit_record import CommitRecord
 from raptormq.errors import RecordError
 from raptormq.protocol.batch import decode_batch, encode_batch
 from raptormq.protocol.bodies.staging import encode_decision
-from raptormq.protocol.codes import RequestCode
+from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.protocol.properties import encode_properties
 from raptormq.protocol.record import StoredMessage
 from raptormq.protocol.topic_names import STAGED_COMMITS_TOPIC, STAGED_TOPIC
+from raptormq.storage.queue import PendingRecord
 from raptormq.storage.store import now_ms
-from tests.broker.harness import bodies, connected, copy_of_running, running, send_fields
+from tests.broker.harness import assembly_of, bodies, connected, copy_of_running, running, send_fields
 from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, ask, create_alice
 from tests.broker.staging.staging_peer import STAGES, commit, committed, once, stage, staged, visible
@@ -95,6 +97,43 @@ async def test_a_commit_is_answered_while_earlier_ones_cannot_be_read(
         answer = await commit(peer, [await staged(peer, [b"b"])], batch=1)
         assert answer.code != 0
         assert "cannot read the commits of earlier batches yet" in (answer.remark or "")
+        assert await visible(peer) == [[b"a"], []]
+
+
+def stored_list(broker: Broker, body: bytes, query: str) -> int:
+    """Store a record in the staging queue as a whole batch of batch 0 of ``query``, and return its offset."""
+    pairs = {"STAGED_BY": f"{query}:0", "STAGED_FORM": "whole", "STAGED_FLAG": "0", "REAL_TOPIC": "t", "REAL_QID": "0"}
+    record = PendingRecord(STAGED_TOPIC, 0, body, encode_properties(pairs).encode())
+    offset = broker._store.append([record]).queue_offsets[0]
+    assembly_of(broker).reput.schedule()
+    return offset
+
+
+async def test_a_list_that_is_damaged_fails_its_own_batch_only(tmp_path: Path) -> None:
+    async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
+        good = await staged(peer, [b"a"])
+        damaged = stored_list(broker, b"x", "damaged")
+        refused = await commit(peer, [damaged], query="damaged")
+        assert (refused.code, refused.remark) == (
+            604,
+            "1 staged lists of batch damaged:0 were damaged or deleted before they were published",
+        )
+        await committed(peer, [good])
+        assert await visible(peer) == [[b"a"], []]
+
+
+async def test_a_batch_that_cannot_be_published_delays_its_own_query_only(tmp_path: Path) -> None:
+    too_long = b"p\x01" + b"v" * 40_000
+    async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
+        good = await staged(peer, [b"a"])
+        bad = stored_list(broker, len(too_long).to_bytes(2) + too_long + b"body", "bad")
+        later = await staged(peer, [b"later"], query="bad", batch=1)
+        for _ in range(2):
+            refused = await commit(peer, [bad], query="bad")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "batch bad:0 is committed, but cannot be published; the broker retries: " in (refused.remark or "")
+        assert (await commit(peer, [later], query="bad", batch=1)).ext_fields["isPublished"] == "false"
+        await committed(peer, [good])
         assert await visible(peer) == [[b"a"], []]
 
 

@@ -102,7 +102,10 @@ class StagingHandlers:
         found = await self._staging.commit(wanted, may_publish, _PATIENCE_S)
         outcome = found.outcome
         if outcome is not None and outcome.lost:
-            remark = f"{outcome.lost} staged lists of batch {wanted.batch_name} were deleted before they were published"
+            remark = (
+                f"{outcome.lost} staged lists of batch {wanted.batch_name} were damaged or deleted before they were"
+                " published"
+            )
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
         messages = self._staging.progress(header.query, header.batch) if outcome is None else outcome.messages
         answer = CommitStagedResponseHeader(outcome is not None, messages)

@@ -32,7 +32,7 @@ class Outcome:
     dropped: int
     """Lists whose topic was deleted after the commit."""
     lost: int
-    """Lists that were no longer in the log."""
+    """Lists that were damaged or no longer in the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ in this order while it is being published.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.staging.commit_record import CommitRecord, Outcome, batch_name, parse_commit, published_counts
 from raptormq.broker.staging.staged_list import StagedList, describe, published
 from raptormq.broker.tables import TopicTable
-from raptormq.errors import RecordError, StorageError
+from raptormq.errors import RaptorMQError, RecordError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.staging import Ranges, offsets_in
 from raptormq.protocol.codes import ResponseCode
@@ -72,6 +73,10 @@ class _Open:
     messages: int = 0
     dropped: int = 0
     lost: int = 0
+    error: str = ""
+    """Why the batch cannot be published, empty without an error."""
+    retry_at: float = 0.0
+    """Monotonic time in seconds before which the publication is not retried."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -151,9 +156,9 @@ class StagingService:
                 logger.exception("cannot load the commits of staged messages; retrying")
                 await asyncio.sleep(_RETRY_S)
         while True:
+            self._work.clear()
             try:
-                for commit in list(self._open.values()):
-                    await self._publish(commit)
+                await self._publish_all()
                 await self._wait_for_work()
             except StorageError as error:
                 logger.warning("cannot publish staged messages; retrying: %s", error)
@@ -162,11 +167,42 @@ class StagingService:
                 logger.exception("cannot publish staged messages; retrying")
                 await asyncio.sleep(_RETRY_S)
 
+    async def _publish_all(self) -> None:
+        """Publish the open commits. A batch that cannot be published delays only the later batches of its query.
+
+        Raises:
+            StorageError: the store accepts no records, so no batch can be published.
+        """
+        delayed: set[str] = set()
+        for commit in list(self._open.values()):
+            query = commit.record.query
+            if query in delayed:
+                continue
+            if time.monotonic() < commit.retry_at:
+                delayed.add(query)
+                continue
+            try:
+                await self._publish(commit)
+            except Exception as error:
+                if _is_state_of_store(error):
+                    raise
+                self._failed(commit, error)
+                delayed.add(query)
+
+    def _failed(self, commit: _Open, error: Exception) -> None:
+        """Record the error of a batch, which its commits return until a retry succeeds."""
+        text = str(error) if isinstance(error, RaptorMQError) else f"{type(error).__name__}: {error}"
+        if text != commit.error:
+            logger.error("batch %s cannot be published; retrying: %s", commit.record.batch_name, text, exc_info=error)
+        commit.error, commit.retry_at = text, time.monotonic() + _RETRY_S
+
     async def _wait_for_work(self) -> None:
         """Wait for the next commit. Renew published records that retention would otherwise delete."""
-        if self._open:
+        if self._open:  # added meanwhile, or failed
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S):
+                    await self._work.wait()
             return
-        self._work.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._store.config.file_reserved_hours * 900):  # a quarter of the retention time
                 await self._work.wait()
@@ -213,7 +249,8 @@ class StagingService:
 
         Raises:
             Refused: the lists cannot be published; nothing has changed.
-            StorageError: the commit record was not stored, or it is not known yet whether it was.
+            StorageError: the commit record was not stored, or it is not known yet whether it was, or the batch is
+                committed and cannot be published now.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -232,6 +269,10 @@ class StagingService:
             async with asyncio.timeout(patience_s):
                 await commit.done.wait()
         known = await self._known(record.query, record.batch)
+        if known is None and commit.error:
+            raise StorageError(
+                f"batch {record.batch_name} is committed, but cannot be published; the broker retries: {commit.error}"
+            )
         return commit.record if known is None else known
 
     def progress(self, query: str, batch: int) -> int:
@@ -318,8 +359,8 @@ class StagingService:
         commit.done.set()
         if outcome.dropped or outcome.lost:
             logger.error(
-                "batch %s was published without %d staged lists whose topic was deleted and %d that are no longer in"
-                " the log",
+                "batch %s was published without %d staged lists whose topic was deleted and %d that are damaged or no"
+                " longer in the log",
                 record.batch_name,
                 outcome.dropped,
                 outcome.lost,
@@ -332,10 +373,15 @@ class StagingService:
         if stored is None:
             commit.lost += 1
             return unconfirmed
-        if self._is_deleted(describe(stored).topic, stored.physical_offset):
-            commit.dropped += 1
+        try:
+            if self._is_deleted(describe(stored).topic, stored.physical_offset):
+                commit.dropped += 1
+                return unconfirmed
+            records = published(stored)
+        except RecordError as error:
+            logger.error("list %d of batch %s cannot be published: %s", offset, commit.record.batch_name, error)
+            commit.lost += 1
             return unconfirmed
-        records = published(stored)
         assert commit.published_before is not None
         before = commit.published_before.pop(stored.physical_offset, 0)
         commit.done_records += before
@@ -372,10 +418,16 @@ class StagingService:
         """Append the remembered commits again, because retention deletes old records."""
         self._expire()
         for query, last in list(self._published.items()):
-            known = await self._known(query, last.batch)
-            if known is None or self._published.get(query) is not last:
+            try:
+                known = await self._known(query, last.batch)
+                if known is None or self._published.get(query) is not last:
+                    continue
+                result = await self._writer.write_confirmed([known.to_record(self._clock())])
+            except (RecordError, StorageError) as error:
+                if _is_state_of_store(error):
+                    raise
+                logger.error("cannot renew the commit of batch %d of query %s: %s", last.batch, query, error)
                 continue
-            result = await self._writer.write_confirmed([known.to_record(self._clock())])
             self._remember(known, result.queue_offsets[0])
 
     async def _read(self, topic: str, offset: int) -> StoredMessage | None:
@@ -387,6 +439,11 @@ class StagingService:
         except RecordError:
             return None
         return record if record.queue_offset == offset else None
+
+
+def _is_state_of_store(error: Exception) -> bool:
+    """Return whether an error concerns all records: a full or failed disk, or another leader."""
+    return isinstance(error, StorageError) and type(error) is not StorageError
 
 
 def _messages(records: list[PendingRecord]) -> int:
