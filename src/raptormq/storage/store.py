@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from raptormq.errors import NotLeader
 from raptormq.storage.background import Background
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.conversion import QueueConverter
@@ -245,8 +246,25 @@ class MessageStore:
         Raises:
             StorageError: the records will never be confirmed, because the log cannot be written or confirmed.
         """
-        if end_offset > self._confirmation.offset:
+        if self.replica is not None or end_offset > self._confirmation.offset:  # in a group, offsets may be reused
             await wait_for_offset(self.on_confirmed, end_offset)
+
+    @property
+    def leadership(self) -> int:
+        """The leadership under which records are appended now, for :meth:`check_leadership`."""
+        return self._confirmation.leadership
+
+    def check_leadership(self, leadership: int) -> None:
+        """Raise an error if this replica has ceased to lead since ``leadership`` was read, even if it leads again. Call
+        this after every wait between an append and :meth:`on_confirmed`.
+
+        Raises:
+            NotLeader: the records that were appended then may be lost.
+        """
+        if leadership != self._confirmation.leadership:
+            raise NotLeader(
+                "this member has ceased to lead its group meanwhile: whether the change is made is not known"
+            )
 
     def flush(self) -> None:
         """Make the log durable, in this thread.

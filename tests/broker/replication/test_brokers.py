@@ -33,12 +33,14 @@ from raptormq.raft import (
     TransferLeadership,
 )
 from raptormq.storage import MessageStore
+from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.read import GetResult, GetStatus
 from raptormq.storage.replica import Replica
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import Peer, assembly_of, bodies, connected, running, send_fields, settings
-from tests.broker.staging.staging_peer import STAGES, commit, committed, staged
+from tests.broker.slow_disk import SlowDisk, saves_the_topics
+from tests.broker.staging.staging_peer import STAGES, commit, committed, stage, staged
 
 LOOK_S = 0.01
 LIST = encode_batch([(0, b"listed", b"")])
@@ -46,7 +48,13 @@ FAST = {"dLegerHeartbeatInterval": "50", "dLegerElectionTimeout": "500"}
 
 
 @asynccontextmanager
-async def group(folder: Path, ports: list[int], more: dict[str, str] | None = None) -> AsyncIterator[dict[str, Broker]]:
+async def group(
+    folder: Path,
+    ports: list[int],
+    more: dict[str, str] | None = None,
+    disk: FileSystem | None = None,
+) -> AsyncIterator[dict[str, Broker]]:
+    """Run a group. ``disk`` is that of the member n0."""
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
     async with AsyncExitStack() as opened:
         brokers = {}
@@ -58,7 +66,9 @@ async def group(folder: Path, ports: list[int], more: dict[str, str] | None = No
                 "dLegerSelfId": f"n{number}",
             }
             pairs |= FAST | (more or {})
-            brokers[f"n{number}"] = broker = Broker(settings(folder / f"n{number}", pairs))
+            brokers[f"n{number}"] = broker = Broker(
+                settings(folder / f"n{number}", pairs), filesystem=None if number else disk
+            )
             await broker.start()
             opened.push_async_callback(stop, brokers, f"n{number}")
         yield brokers
@@ -529,6 +539,48 @@ async def test_no_send_is_confirmed_before_a_majority_has_it(
         refused = ResponseCode.SERVICE_NOT_AVAILABLE
         assert [each.code for each in decode_part_responses(several.body, 2)] == [refused, refused]
         assert [single.code, listed.code] == [refused, refused]
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+async def test_a_lost_message_is_not_confirmed_when_its_topic_is_saved(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch, leads_again: bool
+) -> None:
+    """Records of the next leader are confirmed at the offsets of the lost messages."""
+    disk = SlowDisk(saves_the_topics)
+    lost = b"x" * 1_000
+    parts = encode_parts([Part(PartKind.MESSAGE, 0, 0, 0, 0, "", lost)])
+    async with group(tmp_path, free_ports(3), STAGES, disk) as brokers:
+        await all_ready(brokers)
+        if leader_of(brokers) != "n0":
+            await move(brokers, "n0")
+        await all_ready(brokers)
+        first = part_of(brokers["n0"])
+        async with connected(brokers["n0"]) as peer:
+            disk.release.clear()
+            with monkeypatch.context() as cut:
+                cut.setattr(first._links, "send", lambda _: None)
+                sent = asyncio.ensure_future(peer.send("new", lost))
+                several = asyncio.ensure_future(peer.call(RequestCode.SEND_QUEUE_BATCHES, send_fields("new"), parts))
+                held = asyncio.ensure_future(stage(peer, [lost], topic="new"))
+                before = first._store.end_offset
+                await become(lambda: first._store.end_offset > before + 3 * len(lost))
+                end = first._store.end_offset
+                await become(lambda: not first.member.leads and bool(leader_of(brokers)))
+                second = leader_of(brokers)
+                async with connected(brokers[second]) as other:
+                    for _ in range(9):
+                        assert (await other.send("t", lost)).code == ResponseCode.SUCCESS
+            await become(lambda: first._store.confirmed_offset > end)
+            if leads_again:
+                await all_ready(brokers)
+                await move(brokers, "n0")
+            assert not any(each.done() for each in (sent, several, held))
+            disk.release.set()
+            (part,) = decode_part_responses((await several).body, 1)
+            codes = [(await sent).code, part.code, (await held).code]
+            assert codes == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+        async with connected(brokers[leader_of(brokers)]) as peer:
+            assert (await peer.pull("new", 0, wait_ms=0)).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_sends_go_on_to_the_next_leader_for_a_while_only(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.send.queue_batches import MAX_NEW_TOPICS
+from raptormq.errors import NotLeader
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
@@ -212,6 +213,32 @@ async def test_others_have_their_turn_between_the_slices_of_a_request(
         assert [stored[each.queue_offset] for each in answer[:12]] == [b"%b%d" % (name.encode(), n) for n in range(12)]
     assert stored[behind[0].queue_offset] == b"later"
     assert behind[0].queue_offset > answers[0][11].queue_offset
+
+
+async def test_parts_from_before_a_loss_of_leadership_are_not_confirmed_with_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next leader may have truncated the first slice."""
+    monkeypatch.setattr("raptormq.broker.send.queue_batches.SLICE_S", -1.0)  # every part is a slice
+    append, appended = MessageStore.append_lists, list[int]()
+
+    def noted(store: MessageStore, lists: Sequence[PendingList]) -> AppendedLists:
+        if len(appended) == 1:
+            store._confirmation.abandon(NotLeader("another member leads"))
+            store._confirmation.resume()
+        appended.append(store.end_offset)
+        return append(store, lists)
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, listed(0, "known"))
+        monkeypatch.setattr(MessageStore, "append_lists", noted)
+        answers = await send(peer, listed(0, "a"), listed(0, "b"), listed(99, "no"))
+    assert len(appended) == 2
+    assert [each.code for each in answers] == [
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.INVALID_PARAMETER,
+    ]
 
 
 async def test_what_requests_under_way_take_together_is_limited(

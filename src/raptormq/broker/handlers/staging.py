@@ -77,7 +77,7 @@ class StagingHandlers:
         staged_list = StagedList(name, entry.pending.topic, entry.pending.queue_id, stored_at, place)
         self._staging.note_staged(result.queue_offsets[0], staged_list)
         unsaved = self._sends.any_unsaved([stored])
-        code = await self._sends.wait(result.end_offset, unsaved=unsaved, waiting=True)
+        code = await self._sends.wait(result.end_offset, self._sends.leadership, unsaved=unsaved, waiting=True)
         return response_to(command, code, header=StageBatchResponseHeader(result.queue_offsets[0]))
 
     async def commit(

@@ -109,7 +109,7 @@ class QueueBatchHandlers:
         topics = header.topics.split(TOPIC_SEPARATOR)
         parts = decode_parts(request.body, len(topics))
         request.body = b""  # frees memory: the parts are copies
-        work = _Request(request, parts, self._sends_by_topic(request, topics))
+        work = _Request(request, parts, self._sends_by_topic(request, topics), self._sends.leadership)
         self._refuse_surplus(work, topics)
         return work
 
@@ -222,14 +222,17 @@ class QueueBatchHandlers:
         work.is_unsaved = work.is_unsaved or self._sends.any_unsaved(entry for _, entry in group)
 
     def _answer(self, connection: Connection, work: _Request) -> Answer | Awaitable[Answer]:
-        if work.is_unsaved or (work.waiting and not self._sends.is_confirmed(work.end_offset)):
+        is_lost = work.leadership != self._sends.leadership  # between two slices
+        if is_lost or work.is_unsaved or (work.waiting and not self._sends.is_confirmed(work.end_offset)):
             return self._answer_when_safe(connection, work)
         return work.answer(self._response_header)
 
     async def _answer_when_safe(self, connection: Connection, work: _Request) -> RemotingCommand:
         try:
-            code = await self._sends.wait(work.end_offset, unsaved=work.is_unsaved, waiting=bool(work.waiting))
-        except Exception as error:  # noqa: BLE001 - the topic table was not saved
+            code = await self._sends.wait(
+                work.end_offset, work.leadership, unsaved=work.is_unsaved, waiting=bool(work.waiting)
+            )
+        except Exception as error:  # noqa: BLE001 - the topic table was not saved, or another member leads
             for index in work.stored:
                 work.refuse(index, self._sends.refusal(connection, work.request, error))
         else:
@@ -246,6 +249,7 @@ class _Request:
         "end_offset",
         "is_unfinished",
         "is_unsaved",
+        "leadership",
         "left",
         "messages",
         "parts",
@@ -255,8 +259,12 @@ class _Request:
         "waiting",
     )
 
-    def __init__(self, request: RemotingCommand, parts: list[Part], sends: list[RemotingCommand]) -> None:
+    def __init__(
+        self, request: RemotingCommand, parts: list[Part], sends: list[RemotingCommand], leadership: int
+    ) -> None:
         self.request = request
+        self.leadership = leadership
+        """The leadership before the first append. If it ends before the response, all stored parts are refused."""
         self._sends = sends
         self.parts = parts
         self.left = iter(enumerate(parts))

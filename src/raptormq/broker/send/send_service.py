@@ -105,7 +105,7 @@ class SendService:
                 self._refuse(connection, entry.request, error)
             return
         if self.any_unsaved(admitted):
-            self._spawn(self._answer_when_saved(connection, admitted, result))
+            self._spawn(self._answer_when_saved(connection, admitted, result, self._store.leadership))
         else:
             self._pending_answers.answer(connection, admitted, result)
 
@@ -157,26 +157,36 @@ class SendService:
         """Return whether sends up to ``end_offset`` of the log may be answered."""
         return self._pending_answers.is_done(end_offset)
 
-    async def wait(self, end_offset: int, *, unsaved: bool, waiting: bool) -> int:
+    @property
+    def leadership(self) -> int:
+        """The leadership of the store, see :attr:`MessageStore.leadership`."""
+        return self._store.leadership
+
+    async def wait(self, end_offset: int, leadership: int, *, unsaved: bool, waiting: bool) -> int:
         """Wait until sends may be answered. Return the response code for the sends that wait for the confirmation.
 
         Args:
             end_offset: log offset behind the last send.
+            leadership: :attr:`leadership` at the append of the first send.
             unsaved: whether to wait until the topics are saved.
             waiting: whether there are sends that wait for the confirmation (:meth:`waits`).
 
         Raises:
-            StorageError: the topics could not be saved, or this member of a replication group is no longer the leader.
+            StorageError: the topics could not be saved, or this member of a replication group has ceased to lead.
         """
         if unsaved:
             await self._topics_saver.saved()
+        self._store.check_leadership(leadership)
         if not waiting or self.is_confirmed(end_offset):
             return ResponseCode.SUCCESS
         return await self._pending_answers.wait(end_offset)
 
-    async def _answer_when_saved(self, connection: Connection, admitted: list[AcceptedSend], result: Appended) -> None:
+    async def _answer_when_saved(
+        self, connection: Connection, admitted: list[AcceptedSend], result: Appended, leadership: int
+    ) -> None:
         try:
             await self._topics_saver.saved()
+            self._store.check_leadership(leadership)
         except StorageError as error:
             for entry in admitted:
                 self._refuse(connection, entry.request, error)

@@ -45,6 +45,11 @@ class Confirmation:
         self._waiters = OffsetWaiters()
         self._failure: StorageError | None = None
         self._abandoned: _Abandoned | None = None
+        self.leadership = 0
+        """Number of calls of :meth:`abandon`. Records that were appended under a lower number may be truncated, and
+        confirmed records of another leader may end beyond their offsets. An offset is therefore compared with the
+        confirmed offset only while the number is that of the append.
+        """
         self._listener: Callable[[], object] | None = None
 
     @property
@@ -98,6 +103,7 @@ class Confirmation:
         """Fail all waiting callbacks with ``failure``, and those that are registered later for records that exist now.
         Records that are appended after :meth:`resume` can be confirmed.
         """
+        self.leadership += 1
         self._abandoned = _Abandoned(self.offset, self._log.end_offset, failure)
         self._waiters.complete(self.offset, failure)
 
