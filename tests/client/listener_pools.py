@@ -11,7 +11,7 @@ from typing import cast
 from raptormq.client import ConsumerConfig, MessageExt, MessageQueue
 from raptormq.client.consumer.listener_call import Listener, WholeBatches
 from raptormq.client.consumer.listener_pool import ListenerPool
-from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.process_queue import ProcessQueue, RunningCalls
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.interceptors import ConsumeChain
@@ -26,6 +26,7 @@ class Reader:
         self.queue = QUEUE
         self.is_paused = False
         self.locked_until = math.inf
+        self.calls = RunningCalls()
         self.process_queue = ProcessQueue(0)
         self.finished_offsets: list[int] = []
         self._changed = asyncio.Event()

@@ -178,14 +178,14 @@ async def test_stopping_leaves_a_listener_alone_that_goes_on_and_finishes_nothin
     async with listening(stubborn, config=ConsumerConfig(concurrency=2)) as (calls, reader, giving, hand_out):
         with stubborn:
             hand_out([message(0), message(1)])
-            await eventually(lambda: reader.process_queue.calls.count == 2)
+            await eventually(lambda: reader.calls.count == 2)
             assert await ends(calls.stop(0.01))
-            assert reader.process_queue.calls.count == 0  # the handover of the queue does not wait for it
+            assert reader.calls.count == 0  # the handover of the queue does not wait for it
             assert (reader.process_queue.commit_offset, giving.given) == (0, [])
             assert all(f"listener {number} of g ignores its cancellation" in caplog.text for number in range(2))
             assert "its messages of topic t are delivered again" in caplog.text
         assert await ends(all_ended(calls))
-        assert reader.process_queue.calls.count == 0
+        assert reader.calls.count == 0
 
 
 async def all_ended(calls: ListenerPool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -13,19 +13,23 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import (
+    AdminClient,
     ConsumeFromWhere,
     ConsumerConfig,
     Message,
     MessageExt,
+    MessageQueue,
     OnFailure,
     Order,
     Producer,
     PullConsumer,
     PushConsumer,
+    RebalanceListener,
     in_executor,
     in_loop,
     message_key,
 )
+from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.errors import ClientError, ConsumptionStopped
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
@@ -240,6 +244,54 @@ async def test_plain_functions_keep_the_order_too(tmp_path: Path, kind: str) -> 
         for executor in made:
             executor.shutdown()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == dict.fromkeys("abc", expected)
+
+
+async def reset_group(admin: AdminClient, reader: QueueReader) -> None:
+    """Let the reader start again at the first message."""
+    await admin.reset_group("g", "t", 0)
+    await eventually(lambda: reader.process_queue is not None and reader.process_queue.commit_offset == 0)
+
+
+async def delete_topic(admin: AdminClient, reader: QueueReader) -> None:
+    """Let the reader forget its offset."""
+    await admin.delete_topic("t")
+    await eventually(lambda: reader.process_queue is None)
+
+
+@pytest.mark.parametrize("change", [reset_group, delete_topic])
+async def test_a_queue_is_not_released_before_a_call_has_ended_that_began_before_its_offset_changed(
+    tmp_path: Path, change: Callable[[AdminClient, QueueReader], Awaitable[None]]
+) -> None:
+    started, gate, revoked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def consume(messages: list[MessageExt]) -> None:
+        if messages[0].body == b"1":
+            started.set()
+            await gate.wait()
+
+    class Revoked(RebalanceListener):
+        async def on_queues_revoked(self, queues: Sequence[MessageQueue]) -> None:
+            revoked.set()
+
+    config = with_settings(BY_KEY, rebalance_listener=Revoked())
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for body in (b"0", b"1"):
+                await producer.send(Message("t", body), key="a")
+        consumer = PushConsumer("g", name_servers=cluster.name_servers, config=config)
+        consumer.subscribe("t", "*", consume)
+        async with consumer, AdminClient(name_servers=cluster.name_servers) as admin:
+            await started.wait()
+            assert consumer._running is not None
+            [reader] = [each for each in consumer._running.rebalancer.readers if each.queue.topic == "t"]
+            await change(admin, reader)
+            consumer.unsubscribe("t")
+            await eventually(lambda: reader.queue not in consumer.assignment)
+            await some_turns()
+            assert not revoked.is_set()
+            gate.set()
+            await revoked.wait()
 
 
 @pytest.mark.parametrize("order", list(Order))

@@ -13,7 +13,7 @@ from raptormq.client import MessageQueue, Retry, RetryKind
 from raptormq.client.consumer.delayed_retry import DelayedRetry
 from raptormq.client.consumer.delivery import DeliveryState, ReceivedMessage
 from raptormq.client.consumer.delivery_buffer import DeliveryBuffer
-from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.process_queue import ProcessQueue, RunningCalls
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.errors import ClientError, NoRoute
@@ -50,7 +50,11 @@ class Queue:
         self.reader = cast(
             "QueueReader",
             SimpleNamespace(
-                is_paused=False, queue=QUEUE, is_full=False, complete=lambda of, offset: of.complete(offset)
+                calls=RunningCalls(),
+                is_paused=False,
+                queue=QUEUE,
+                is_full=False,
+                complete=lambda of, offset: of.complete(offset),
             ),
         )
 
@@ -133,12 +137,10 @@ async def run(steps: list[Step]) -> None:
                     fetched[message.queue_offset] = True
         unsettled = [offset for offset, done in fetched.items() if not done]
         assert queue.process_queue.commit_offset == min(unsettled, default=queue.process_queue.next_offset)
-        in_hand = [
-            each for each, of in hand if of is queue.process_queue and each._delivery.state is DeliveryState.OPEN
-        ]
-        assert queue.process_queue.calls.count == len(in_hand)
+        in_hand = [each for each, _ in hand if each._delivery.state is DeliveryState.OPEN]
+        assert queue.reader.calls.count == len(in_hand)
     await buffer.stop(0.0)
-    assert queue.process_queue.calls.count == 0
+    assert queue.reader.calls.count == 0
     assert await buffer.take(1, 0.0) == []
 
 

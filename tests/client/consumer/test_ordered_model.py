@@ -18,7 +18,7 @@ import pytest
 
 from raptormq.client import ConsumerConfig, ConsumeResult, MessageExt, MessageQueue, Order
 from raptormq.client.consumer.ordered_pool import OrderedPool
-from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.process_queue import ProcessQueue, RunningCalls
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.interceptors import ConsumeChain
@@ -98,6 +98,7 @@ class Reader:
     def __init__(self, member: Member, queue: MessageQueue, offset: int) -> None:
         self.member, self.queue = member, queue
         self.is_paused, self.locked_until = False, math.inf
+        self.calls = RunningCalls()
         self.process_queue = ProcessQueue(offset)
 
     def complete(self, process_queue: ProcessQueue, offset: int) -> None:
@@ -160,7 +161,7 @@ class Member:
         reader = self.readers.pop(queue)
         reader.process_queue.revoked = True
         reader.release()
-        assert await reader.process_queue.calls.wait_idle(None)
+        assert await reader.calls.wait_idle(None)
         reader.commit()
         reader.process_queue.dropped = True
 

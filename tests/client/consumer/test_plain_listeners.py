@@ -62,7 +62,7 @@ async def test_stopping_leaves_a_function_alone_that_has_exceeded_its_timeout(th
             assert await asyncio.to_thread(hanging.started.wait, 60)
             await calls.stop(0.5)  # `consume_timeout` cancels the call before, and this cancels it again
             assert not calls.workers[0].done()
-            assert reader.process_queue.calls.is_abandoned  # so its queue is not unlocked
+            assert reader.calls.is_abandoned  # so its queue is not unlocked
         await asyncio.wait(calls.workers)
         assert (reader.finished_offsets, giving.given) == ([], [])
 

@@ -187,7 +187,7 @@ class QueueDelivery(Delivery):
         super().__init__(message, retries, ended)
         self.reader = reader
         self.process_queue = process_queue
-        process_queue.calls.begin()
+        reader.calls.begin()
 
     @property
     def is_given_up(self) -> bool:
@@ -214,7 +214,7 @@ class QueueDelivery(Delivery):
         super()._settle(status)
 
     def _end(self, status: ConsumeStatus) -> None:
-        self.process_queue.calls.end()
+        self.reader.calls.end()
         super()._end(status)
 
 

@@ -11,6 +11,7 @@ completed messages are redelivered, and none is lost (at least once)::
 Messages for a batch listener are added as one run, identified by the offset of its first message.
 
 `RunningCalls` counts the running listener calls with messages of the queue, and signals when the last one has ended.
+It outlives a `ProcessQueue`: calls continue when their queue is read from another offset.
 
 See also: `consumer.queue_reader` adds messages within the flow limits, and waits for the calls before it gives up its
 queue; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `ProcessQueue`; none for `RunningCalls`.
@@ -74,7 +75,7 @@ class FlowLimits:
 class ProcessQueue:
     """The unfinished messages of one queue, by queue offset."""
 
-    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "calls", "dropped", "revoked", "topic_id")
+    __slots__ = ("_bytes", "_messages", "_next_offset", "_order", "_sizes", "dropped", "revoked", "topic_id")
 
     def __init__(self, start_offset: int, topic_id: str | None = None) -> None:
         self.topic_id = topic_id
@@ -85,8 +86,6 @@ class ProcessQueue:
         """Number and bytes of the messages of each unfinished run, by its first offset."""
         self._messages = 0
         self._bytes = 0
-        self.calls = RunningCalls()
-        """Running listener calls with messages of this queue."""
         self.revoked = False
         """True after the queue was revoked: no more messages are submitted, but completions are still recorded."""
         self.dropped = False

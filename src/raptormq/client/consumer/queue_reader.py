@@ -47,7 +47,7 @@ from raptormq.client.cluster import ClientInstance, OffsetRequests, QueueOffset,
 from raptormq.client.config import ConsumeFromWhere, ConsumerConfig
 from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.client.consumer.local_offsets import LocalOffsets
-from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue
+from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue, RunningCalls
 from raptormq.client.consumer.pull import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.description import QueueDescription, ReadState
 from raptormq.client.message import MessageBatch, decode_batches
@@ -214,6 +214,8 @@ class QueueReader:
         self.subscription = subscription
         self.process_queue: ProcessQueue | None = None
         """Unfinished messages; None until the start offset is known, and after the queue was dropped."""
+        self.calls = RunningCalls()
+        """Running listener calls with messages of the queue, also those from before a reset of the offset."""
         self.is_paused = False
         """True while the application has paused the queue: nothing is fetched, and no call starts."""
         self.locked_until = math.inf
@@ -289,7 +291,9 @@ class QueueReader:
         """Return a snapshot of the queue and its reader."""
         process_queue = self.process_queue
         if process_queue is None:
-            return QueueDescription(self.queue, self._state, None, None, self._max_offset, 0, 0, 0, self._error)
+            return QueueDescription(
+                self.queue, self._state, None, None, self._max_offset, 0, 0, self.calls.count, self._error
+            )
         return QueueDescription(
             self.queue,
             self._state,
@@ -298,7 +302,7 @@ class QueueReader:
             self._max_offset,
             process_queue.unfinished_messages,
             process_queue.unfinished_bytes,
-            process_queue.calls.count,
+            self.calls.count,
             self._error,
         )
 
@@ -320,23 +324,23 @@ class QueueReader:
     @property
     def is_busy(self) -> bool:
         """Whether listener calls with messages of the queue are running."""
-        return self.process_queue is not None and self.process_queue.calls.count > 0
+        return self.calls.count > 0
 
     @property
     def is_abandoned(self) -> bool:
         """Whether a call that ignored its cancellation may still use messages of the queue."""
-        return self.process_queue is not None and self.process_queue.calls.is_abandoned
+        return self.calls.is_abandoned
 
     async def wait_for_calls(self, timeout: float, *, until_end: bool = False) -> None:
         """Wait up to `timeout` seconds until no listener call has messages of a revoked queue; with `until_end` without
         a limit.
         """
         await cancel_all([self._task])
-        if self.process_queue is None or await self.process_queue.calls.wait_idle(timeout):
+        if await self.calls.wait_idle(timeout):
             return
         if until_end:
             log.warning("group %s keeps %s until a listener has consumed messages of it", self._group, self.queue)
-            await self.process_queue.calls.wait_idle(None)
+            await self.calls.wait_idle(None)
         else:
             log.warning(
                 "group %s releases %s while a listener still has messages of it: they may be consumed twice",

@@ -150,7 +150,7 @@ class Workers(ABC, Generic[T]):
                     "%s ignores its cancellation, in %s; its messages of topic %s are delivered again",
                     *(worker.get_name(), self._caller.name_of(topic), topic),
                 )
-                self._running[worker].process_queue.calls.is_abandoned = True
+                self._running[worker].reader.calls.is_abandoned = True
                 self._end_call(worker)
 
     async def _work(self) -> None:
@@ -165,7 +165,7 @@ class Workers(ABC, Generic[T]):
             request.began = time.monotonic()
             self._running[worker] = request
             self._idle.clear()
-            request.process_queue.calls.begin()
+            request.reader.calls.begin()
             try:
                 failed = await self._caller.call(request.messages)
                 if worker.cancelling() and self._survives(worker):
@@ -180,7 +180,7 @@ class Workers(ABC, Generic[T]):
         """Count the call of a worker as ended; no effect if `stop` has counted it."""
         request = self._running.pop(worker, None)
         if request is not None:
-            request.process_queue.calls.end()
+            request.reader.calls.end()
         if not self._running:
             self._idle.set()
 
