@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import queue
 import threading
 import time
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from raptormq.client import (
     ProducerConfig,
     PullConsumer,
     PullStatus,
+    SendResult,
     SendStatus,
 )
 from raptormq.client.blocking import LoopThread
@@ -245,6 +247,34 @@ def test_messages_are_found(name_servers: str) -> None:
         [found] = admin.find_messages("found", "17", count=1)
         assert (found.body, found.message_id) == (b"17 books", sent.message_id)
         assert admin.message(sent.offset_message_id) == found
+
+
+@pytest.mark.parametrize("call", ["send", "describe", "close"])
+def test_a_callback_that_would_wait_for_its_own_thread_gets_an_error(name_servers: str, call: str) -> None:
+    with BlockingProducer("p", name_servers=name_servers) as producer:
+        errors: queue.SimpleQueue[object] = queue.SimpleQueue()
+        message = Message("t", b"x")
+        calls = {"send": lambda: producer.send(message), "describe": producer.describe, "close": producer.close}
+
+        def callback(_: object) -> None:
+            try:
+                errors.put(calls[call]())
+            except ClientError as error:
+                errors.put(error)
+
+        producer.submit(message).add_done_callback(callback)
+        error = errors.get(timeout=20)
+        assert isinstance(error, ClientError)
+        assert "use submit, or another thread" in str(error)
+        assert producer.send(message).status is SendStatus.SEND_OK
+
+
+def test_a_callback_may_submit(name_servers: str) -> None:
+    with BlockingProducer("p", name_servers=name_servers) as producer:
+        sent: queue.SimpleQueue[Future[SendResult]] = queue.SimpleQueue()
+        first = producer.submit(Message("t", b"x"))
+        first.add_done_callback(lambda _: sent.put(producer.submit(Message("t", b"y"))))
+        assert sent.get(timeout=20).result(20).status is SendStatus.SEND_OK
 
 
 def test_a_task_that_ignores_its_cancellation_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ from raptormq.client.message import as_queues, snapshot
 from raptormq.client.producer import Producer
 from raptormq.client.results import SendResult
 from raptormq.client.settings import SecondsOrZero, check_setting
-from raptormq.errors import ClientClosed, ConfigError, RequestTimeout
+from raptormq.errors import ClientClosed, ClientError, ConfigError, RequestTimeout
 from raptormq.logs import get_logger
 from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
@@ -57,7 +57,13 @@ class LoopThread:
         Raises:
             RequestTimeout: The call took longer than `timeout` seconds and was cancelled.
             ClientClosed: the thread was stopped.
+            ClientError: called in the thread itself.
         """
+        try:
+            self.require_other_thread()
+        except ClientError:
+            work.close()
+            raise
         future = self.submit(work)
         try:
             return future.result(min(timeout, threading.TIMEOUT_MAX))
@@ -79,10 +85,20 @@ class LoopThread:
             raise ClientClosed("the client is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def require_other_thread(self) -> None:
+        """Raise `ClientError` in the thread itself, as in a callback, because a wait there would never end."""
+        if threading.current_thread() is self._thread:
+            raise ClientError("called in the event loop of this client: use submit, or another thread")
+
     def stop(self) -> None:
-        """Stop the thread and cancel its remaining tasks; no effect if it is stopped."""
+        """Stop the thread and cancel its remaining tasks; no effect if it is stopped.
+
+        Raises:
+            ClientError: called in the thread itself.
+        """
         if not self._thread.is_alive():
             return
+        self.require_other_thread()
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(_MARGIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_MARGIN_S)
@@ -124,10 +140,16 @@ class Blocking(Generic[W_co]):
         return self
 
     def close(self) -> None:
-        """Close the object and stop its thread; no effect if it is closed."""
-        thread, self._thread = self._thread, None
+        """Close the object and stop its thread; no effect if it is closed.
+
+        Raises:
+            ClientError: called in that thread, for example by a callback.
+        """
+        thread = self._thread
         if thread is None:
             return
+        thread.require_other_thread()
+        self._thread = None
         try:
             thread.run(self._wrapped.close(), self._close_wait_s)
         finally:
@@ -210,7 +232,9 @@ class BlockingProducer(Blocking[Producer]):
         return self._run(describe())
 
     def submit(self, message: Message, *, queue: MessageQueue | None = None) -> concurrent.futures.Future[SendResult]:
-        """Send one message without waiting. The returned future has the result or the error of `send`."""
+        """Send one message without waiting. The returned future has the result or the error of `send`. Its callbacks
+        run in the event loop of the producer: they may call `submit`; other calls raise `ClientError` there.
+        """
         copied = snapshot(message)
 
         async def send() -> SendResult:
