@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from raptormq.broker import conversions
+from raptormq.errors import StorageError
 from raptormq.protocol.codes import RequestCode
+from raptormq.storage.conversion.job import QueueTypes
 from raptormq.storage.conversion.manager import QueueConverter
 from tests.broker.handlers.test_conversions import cancel_and_wait, order, queue_type, send
 from tests.broker.harness import bodies, connected, running
@@ -44,3 +47,32 @@ async def test_what_is_stopped_or_deleted_before_it_begins_is_not_converted(
         assert await queue_type(peer) == "SimpleCQ"
         assert bodies(await peer.pull("t", 0)) == [b"b" if deleted else b"a"]
     assert "failed" not in caplog.text
+
+
+async def test_a_failure_that_cannot_be_recorded_stops_no_other_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    convert, record = QueueConverter.convert, QueueConverter.fail
+    failures = 0
+
+    async def failing_at_first(self: QueueConverter, topic: str, types: QueueTypes) -> bool:
+        if not failures:
+            raise RuntimeError("planted")
+        return await convert(self, topic, types)
+
+    async def not_recorded(self: QueueConverter, topic: str, types: QueueTypes, remark: str) -> None:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise StorageError("full")
+        await record(self, topic, types, remark)
+
+    monkeypatch.setattr(QueueConverter, "convert", failing_at_first)
+    monkeypatch.setattr(QueueConverter, "fail", not_recorded)
+    monkeypatch.setattr(conversions, "_PAUSE_S", 0.0)
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await send(peer, "a")
+        await order(peer, "start", "BatchCQ")
+        while await queue_type(peer) != "BatchCQ":
+            await order(peer, "status")
+    assert "the failure of the conversion of topic t cannot be recorded" in caplog.text

@@ -16,7 +16,7 @@ from raptormq.errors import ConfigError, StoreDamaged, StoreReadOnly
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.fs.real import RealFileSystem
-from tests.broker.harness import bodies, connected, running, settings
+from tests.broker.harness import assembly_of, bodies, connected, running, settings
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
@@ -83,6 +83,26 @@ async def test_stop_is_idempotent_and_frees_port_and_folder(tmp_path: Path) -> N
         await broker.stop()
         async with running(tmp_path, {"listenPort": str(broker.port)}) as again, connected(again) as peer:
             assert (await peer.send("t", b"x")).code == 0
+
+
+@pytest.mark.parametrize("part", ["pulls", "scrubber", "services"])
+async def test_a_stop_that_fails_still_closes_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("planted")
+
+    broker = Broker(settings(tmp_path))
+    await broker.start()
+    assembly = assembly_of(broker)
+    parts = assembly.services if part == "services" else (getattr(assembly, part),)
+    stops = [each.stop for each in parts]
+    monkeypatch.setattr(parts[-1], "stop", fail)
+    with pytest.raises(RuntimeError, match="planted"):
+        await broker.stop()
+    await stops[-1]()
+    async with running(tmp_path, {"listenPort": str(broker.port)}) as again, connected(again) as peer:
+        assert (await peer.send("t", b"x")).code == 0
 
 
 async def test_a_port_in_use_is_one_line_and_gives_the_folder_back(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from raptormq.broker.addresses import client_address, reserve_port, store_host
@@ -243,27 +244,32 @@ class Broker:
         Raises:
             StorageError: a write failed. The next start recovers the store like after a crash.
         """
-        if self._maintenance is not None:
-            self._maintenance.stop()
-        if self._assembly is not None:
-            if self._assembly.replication is not None:
-                await self._assembly.replication.stop_leading()
-            await self._assembly.registrar.unregister()
-            await asyncio.gather(self._assembly.registrar.close(), self._stop_serving(self._assembly))
-        if self._health is not None:
-            await self._health.stop()
-        self._store.close()
+        async with AsyncExitStack() as steps:  # runs all steps, the last one first, even if one fails
+            steps.callback(self._store.close)
+            if self._health is not None:
+                steps.push_async_callback(self._health.stop)
+            if (assembly := self._assembly) is not None:
+                steps.push_async_callback(self._stop_serving, assembly)
+                steps.push_async_callback(assembly.registrar.unregister)
+                if assembly.replication is not None:
+                    steps.push_async_callback(assembly.replication.stop_leading)
+            if self._maintenance is not None:
+                steps.callback(self._maintenance.stop)
 
     async def _stop_serving(self, assembly: Assembly) -> None:
-        await assembly.pulls.stop()
-        await assembly.sends.stop()
-        if self._server is not None:
-            await self._server.stop()
-        await assembly.router.stop()
-        await assembly.scrubber.stop()
-        await assembly.stop_services()
-        if assembly.replication is not None:
-            await assembly.replication.stop()
-        if assembly.ha is not None:
-            await assembly.ha.stop()
-        await assembly.save_tables()
+        """Stop all components of the broker. The connections to the name servers are closed meanwhile."""
+        closing = asyncio.ensure_future(assembly.registrar.close())
+        async with AsyncExitStack() as steps:  # as in stop()
+            steps.push_async_callback(lambda: closing)
+            steps.push_async_callback(assembly.save_tables)
+            if assembly.ha is not None:
+                steps.push_async_callback(assembly.ha.stop)
+            if assembly.replication is not None:
+                steps.push_async_callback(assembly.replication.stop)
+            steps.push_async_callback(assembly.stop_services)
+            steps.push_async_callback(assembly.scrubber.stop)
+            steps.push_async_callback(assembly.router.stop)
+            if self._server is not None:
+                steps.push_async_callback(self._server.stop)
+            steps.push_async_callback(assembly.sends.stop)
+            steps.push_async_callback(assembly.pulls.stop)

@@ -104,8 +104,14 @@ class Conversions:
                 logger.exception("the conversion of topic %s failed", topic)
                 is_well = False
                 if topic is not None:
-                    await self.converter.fail(topic, self, f"{type(error).__name__}: {error}")
+                    await self._record_failure(topic, error)
             if not is_well:
                 await asyncio.sleep(_PAUSE_S)
             elif self.converter.next_topic() is None:
                 await self._wake.wait()
+
+    async def _record_failure(self, topic: str, error: Exception) -> None:
+        try:
+            await self.converter.fail(topic, self, f"{type(error).__name__}: {error}")
+        except Exception:  # the conversion is tried again, and the other conversions go on
+            logger.exception("the failure of the conversion of topic %s cannot be recorded", topic)

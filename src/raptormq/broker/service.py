@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from raptormq.logs import get_logger
+
+logger = get_logger(__name__)
+
 
 class BackgroundService(Protocol):
     """A service that runs while the store is open. A member of a replication group runs it only as leader."""
@@ -22,9 +26,9 @@ class BackgroundService(Protocol):
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel the task of a service and wait for its end. If the task has failed, raise its error."""
+    """Cancel the task of a service and wait for its end. If the task has failed, log its error."""
     task.cancel()
     # `await task` could not distinguish a cancellation of the caller from the cancellation of the task.
     await asyncio.wait([task])
-    if not task.cancelled():
-        task.result()
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a background task had failed: %s", error, exc_info=error)

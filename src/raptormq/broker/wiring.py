@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -126,9 +127,10 @@ class Assembly:
             service.start()
 
     async def stop_services(self) -> None:
-        """Stop the background services in reverse order."""
-        for service in reversed(self.services):
-            await service.stop()
+        """Stop the background services in reverse order, all of them even if one fails."""
+        async with AsyncExitStack() as steps:
+            for service in self.services:
+                steps.push_async_callback(service.stop)
 
     def leader_work(self) -> LeaderWork:
         """Return the callbacks that start and stop the services which only a leader runs."""

@@ -477,6 +477,27 @@ async def hand_over(group: Group, to: Member) -> None:
     await group.calm(group.is_whole)
 
 
+def test_a_member_whose_saved_state_makes_no_sense_stops_once() -> None:
+    async def scenario() -> None:
+        group = Group(19)
+        await formed(group)
+        victim = followers(group)[0].member
+        assert victim is not None
+        first = victim._entries[0]
+        later = first._replace(term=first.term + 1)
+        victim._files.save(victim._hard_state, (later, first), sync_flush=False)
+        victim._fail(OSError("planted"))
+        while not victim.halted:
+            group.tick()
+            await group.settle()
+        assert "the epoch table is not in order" in victim.halted
+        for _ in range(20):
+            victim.tick()
+        assert victim.status() is None
+
+    run(scenario())
+
+
 def test_no_member_keeps_offsets_of_a_deleted_topic() -> None:
     async def scenario() -> None:
         group = Group(9)

@@ -642,10 +642,13 @@ class GroupMember:
         except (OSError, StorageError) as error:
             logger.error("member %s cannot restart from its disk; retrying: %s", self.id, error)
             self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
+        except Exception as error:  # noqa: BLE001 - the log and the saved state do not match: the member stops
+            self._halt(error)
 
     def _halt(self, error: Exception) -> None:
         """Stop permanently, because the member might confirm records that are lost."""
         self.halted = f"{type(error).__name__}: {error}"
+        self._restart_at_ms = None
         kind = "violated an invariant" if isinstance(error, InvariantViolated) else "failed"
         logger.critical("member %s %s and has stopped: %s", self.id, kind, error, exc_info=error)
         self._drop_raft(f"a member of the group has stopped: {error}")
