@@ -17,15 +17,18 @@ from pydantic import BaseModel
 
 from raptormq.client import (
     AdminClient,
+    ClientConfig,
     ConsumeFromWhere,
     ConsumerConfig,
+    Message,
     MessageExt,
     OnFailure,
     Order,
+    Producer,
     PullConsumer,
     ReceivedBatch,
 )
-from raptormq.errors import NoRoute
+from raptormq.errors import ClientClosed, NoRoute
 from raptormq.faststream import RaptorBatch, RaptorBroker, RaptorMessage, RaptorResponse, RaptorRouter
 from raptormq.testing import EmbeddedCluster
 from tests.client.eventually import eventually
@@ -322,6 +325,31 @@ async def test_a_request_is_answered(raptormq_cluster: EmbeddedCluster, raptormq
     async with started(broker):
         reply = await broker.request(21, raptormq_topic, timeout=30.0)
         assert await reply.decode() == 42
+
+
+async def test_a_request_of_a_caller_that_has_gone_is_consumed(
+    raptormq_cluster: EmbeddedCluster, raptormq_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = RaptorBroker(raptormq_cluster.name_servers)
+    handled: asyncio.Queue[RaptorMessage] = asyncio.Queue()
+    go_on = asyncio.Event()
+
+    @broker.subscriber(raptormq_topic, group=unique("doubles"), config=FIRST)
+    async def double(number: int, message: RaptorMessage) -> int:
+        handled.put_nowait(message)
+        await go_on.wait()
+        return number * 2
+
+    async with started(broker):
+        async with Producer("askers", client_config=ClientConfig(raptormq_cluster.name_servers)) as asker:
+            asking = asyncio.create_task(asker.request(Message(raptormq_topic, b"21"), timeout=30.0))
+            message = await handled.get()
+        with pytest.raises(ClientClosed):
+            await asking
+        go_on.set()
+        await eventually(lambda: message.committed is not None)
+        assert message.committed is AckStatus.ACKED
+    assert f"request {message.message_id} gets no reply: code 1 " in caplog.text
 
 
 async def test_routers_have_prefixes_middlewares_and_responses_keys(

@@ -15,13 +15,17 @@ from faststream.specification.schema import Message as MessageSpec
 from faststream.specification.schema import Operation, PublisherSpec
 
 from raptormq.client import MessageExt, SendResult
+from raptormq.errors import RaptorMQError
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.producer import RaptorProducer
 from raptormq.faststream.response import PublishOptions, RaptorPublishCommand, RequestOptions
+from raptormq.logs import get_logger
 
 if TYPE_CHECKING:
     from faststream._internal.types import PublisherMiddleware
     from faststream.response import PublishCommand
+
+log = get_logger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -124,3 +128,12 @@ class ReplyPublisher(FakePublisher):
         command = RaptorPublishCommand.from_cmd(super().patch_command(cmd))
         command.request = self._request
         return command
+
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> None:
+        """Send the reply. An error is logged: the handler has succeeded, and must not be called again because the
+        caller has gone.
+        """
+        try:
+            await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except RaptorMQError as error:
+            log.warning("request %s gets no reply: %s", self._request.message_id, error)
