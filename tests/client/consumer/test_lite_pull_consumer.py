@@ -117,6 +117,25 @@ async def test_a_broker_that_is_down_is_an_error_of_commit(tmp_path: Path) -> No
                 await consumer.commit()
 
 
+async def test_a_queue_that_is_being_handed_over_and_not_committed_is_an_error_of_commit(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, b"0", b"1")
+        async with consumer_of(cluster, replace(FAST, hand_over_timeout=60)) as consumer:
+            assert await polled(consumer, 1) == [b"0"]
+            offsets = {"%RETRY%g": 0, "t": 0}
+            await eventually(
+                lambda: {each.queue.topic: each.commit_offset for each in consumer.describe().queues} == offsets
+            )
+            assert await consumer.commit()  # also of the retry topic, which is not committed again below
+            assert await polled(consumer, 1) == [b"1"]
+            consumer.unsubscribe("t")
+            await eventually(lambda: QUEUE not in consumer.assignment)
+            await cluster.stop_broker(0)
+            with pytest.raises((TransportError, NoRoute)):
+                await consumer.commit()
+
+
 async def test_wrong_calls() -> None:
     with pytest.raises(ConfigError, match="in the order of each queue"):
         LitePullConsumer("g", config=ConsumerConfig(order=Order.BY_QUEUE))

@@ -114,8 +114,8 @@ class GroupMember:
             return reader
 
         calls = RebalanceCalls(config.rebalance_listener, group, config.hand_over_timeout, interceptors)
-        handover = Handover(self._locks, self._committer, config.hand_over_timeout, calls)
-        self.rebalancer = Rebalancer(instance, group, config, lambda: subscriptions, new_reader, handover, calls)
+        self._handover = Handover(self._locks, self._committer, config.hand_over_timeout, calls)
+        self.rebalancer = Rebalancer(instance, group, config, lambda: subscriptions, new_reader, self._handover, calls)
 
     async def start(self) -> None:
         """Join the group and start all parts. Raises `ClientError` if the instance already has a group member."""
@@ -159,12 +159,14 @@ class GroupMember:
             await self._local.close()
 
     async def commit(self) -> None:
-        """Commit the offsets of all queues now.
+        """Commit the offsets of all queues now, also of those that are being handed over.
 
         Raises:
             TransportError, ServerError, NoRoute: a broker did not accept an offset; all others were tried.
         """
-        for failure in (await self._committer.commit_now(self.rebalancer.readers)).values():
+        # Queues of handovers come first, before the handover commits them itself and logs a failure only.
+        readers = [*self._handover.revoking, *self.rebalancer.readers]
+        for failure in (await self._committer.commit_now(readers)).values():
             raise failure
 
     def snapshot(self) -> ConsumerDescription:

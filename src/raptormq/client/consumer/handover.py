@@ -307,6 +307,11 @@ class Handover:
         """Topics with queues that are not acquired yet."""
         return {topic for topic, queues in self._pending.items() if queues}
 
+    @property
+    def revoking(self) -> Collection[QueueReader]:
+        """The readers of queues that are revoked and not released yet."""
+        return self._revoking.values()
+
     def revoke(self, readers: Iterable[QueueReader]) -> None:
         """Revoke queues in the background."""
         readers = list(readers)

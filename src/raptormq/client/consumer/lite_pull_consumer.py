@@ -68,7 +68,8 @@ class LitePullConsumer(BufferedConsumer, QueueQueries):
 
         Raises:
             TransportError, ServerError, NoRoute: a broker did not accept an offset. All others were tried, and the
-                offset is committed later (`ConsumerConfig.commit_interval`, and on close).
+                offset is committed later (`ConsumerConfig.commit_interval`, and on close). If its queue is being given
+                up, the messages may be delivered again.
             ClientClosed: not started, or closed.
         """
         is_complete = self._polling().ack_all()
