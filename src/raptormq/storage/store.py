@@ -446,8 +446,11 @@ class MessageStore:
         return topic in self._queues.batch_topics
 
     def set_batch_topic(self, topic: str) -> None:
-        """Create later queues of ``topic`` as BatchCQ queues, until the topic is deleted."""
-        self._queues.batch_topics.add(topic)
+        """Create the queues of ``topic`` as BatchCQ queues, until the topic is deleted. No effect on a topic with
+        queues.
+        """
+        if not self._queues.queue_ids(topic):
+            self._queues.batch_topics.add(topic)
 
     def forget_batch_topic(self, topic: str) -> None:
         """Create the first queues of ``topic`` as SimpleCQ queues. No effect on a topic with queues."""
@@ -486,19 +489,27 @@ class MessageStore:
             if self.tombstone_offset(topic) < end:
                 self.delete_topic(topic, end)
         for topic in history.batch_topics:
-            if not self._queues.queue_ids(topic):
-                self.set_batch_topic(topic)
+            self.set_batch_topic(topic)
 
     def delete_topic(self, topic: str, at: int | None = None) -> None:
         """Remove queues and consumer offsets of ``topic``. Its records stay in the log until retention deletes them.
-        Records from ``at`` on, by default the end of the log, belong to a later topic of this name.
+        Records from ``at`` on, by default the end of the log, belong to a later topic of this name. A queue that has
+        such records is kept: a crash had prevented that this deletion was saved, and the first of them emptied the
+        queue.
         """
-        self._dispatcher.drop_topic(topic)
-        self.converter.drop_topic(topic)
-        self._queues.remove_topic(topic)
+        end = self._log.end_offset if at is None else at
+        queues = self._queues.queues_of(topic)
+        if any(queue.max_physical >= end for queue in queues):
+            for queue in queues:
+                if queue.max_physical < end:
+                    self._queues.reset(queue)
+        else:
+            self._dispatcher.drop_topic(topic)
+            self.converter.drop_topic(topic)
+            self._queues.remove_topic(topic)
         self.consumer_offsets.remove_topic(topic)
         if self._opened is not None:
-            self._parts.deletions.add(topic, self._log.end_offset if at is None else at)
+            self._parts.deletions.add(topic, end)
 
     async def save_deletions(self) -> None:
         """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it responds to

@@ -60,6 +60,8 @@ class Member:
         self.tables: TableRecords
         self.wants_restart = False
         self.saved_topics: dict[str, TopicConfig] = {}
+        self.saves_topics = True
+        """Whether the disk takes the topic table, which is saved at the end of the process."""
 
     def start(self) -> None:
         group = self.group
@@ -87,7 +89,7 @@ class Member:
         member.listeners = Listeners(
             self.tables.lead, self.tables.follow, log_shrunk=self.tables.log_shrunk, reset=self._reset
         )
-        member.tables_offset = lambda: self.tables.kept_offset
+        member.tables_offset = lambda: self.tables.snapshot_offset
         with suppress(StopIteration):
             self.tables.catch_up(progress.tables_offset).send(
                 None
@@ -138,8 +140,9 @@ class Member:
                 task.cancel()
         self.member._raft = None
         self.member = None
-        saved = self.topics.to_dict()["topicConfigTable"]
-        self.saved_topics = {name: TopicConfig.from_dict(topic) for name, topic in saved.items()}
+        if self.saves_topics:
+            saved = self.topics.to_dict()["topicConfigTable"]
+            self.saved_topics = {name: TopicConfig.from_dict(topic) for name, topic in saved.items()}
         self.boot += power
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
 

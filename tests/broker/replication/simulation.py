@@ -44,6 +44,7 @@ PROFILES = (
     ("wipe", "retire", "kill_leader", "start", "start"),
     ("transfer", "cut_leader", "heal", "kill", "start"),
     ("refuse_writes", "kill_leader", "start", "start"),
+    ("refuse_tables", "kill", "kill_leader", "start", "start", "transfer"),
     ("restore", "restore", "kill_leader", "start", "start"),
     ("kill", "power", "cut", "heal", "start", "start", "retire", "transfer", "wipe", "refuse_writes", "flush"),
 )
@@ -178,6 +179,8 @@ class Simulation:
                 f"{each.id} has {found}, and acknowledged are {expected}"
             )
             self._check_types(each)
+        tables = {each.id: each.topics.configs for each in group.members.values()}
+        assert all(table == next(iter(tables.values())) for table in tables.values()), f"the topics differ: {tables}"
         start = max(each.store.start_offset for each in group.members.values())
         for topic in TOPICS:
             contents = {each.id: self._contents(each, topic, start) for each in group.members.values()}
@@ -241,6 +244,7 @@ class Simulation:
             "restore": self.restore,
             "transfer": self.transfer,
             "refuse_writes": self.refuse_writes,
+            "refuse_tables": self.refuse_tables,
             "flush": lambda each: each.store.flush(),
         }
         group = self.group
@@ -337,6 +341,10 @@ class Simulation:
         """Make the disk of a follower refuse writes until the faults are healed."""
         if each is not self.group.leader:
             each.replica.write = no_room  # type: ignore[method-assign,assignment]
+
+    def refuse_tables(self, each: Member) -> None:
+        """Make the disk of a member refuse the topic table from now on."""
+        each.saves_topics = False
 
     def _allow_writes(self, each: Member) -> None:
         vars(each.replica).pop("write", None)

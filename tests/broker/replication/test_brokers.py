@@ -402,7 +402,7 @@ async def test_a_leader_changes_no_queue_type_in_the_table_of_its_group(
         assert (await peer.send("orders", b"0")).code == ResponseCode.SUCCESS
         assembly = assembly_of(brokers["n0"])
         conversions = next(each for each in assembly.services if isinstance(each, Conversions))
-        part_of(brokers["n0"])._store.set_batch_topic("orders")
+        part_of(brokers["n0"])._store._queues.batch_topics.add("orders")
         await conversions.stop()
         conversions.start()  # as when it begins to lead
         assert not assembly.topics.configs["orders"].is_batch

@@ -15,6 +15,7 @@ from raptormq.broker.tables import GroupConfig
 from raptormq.errors import NotLeader, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
+from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import ProposalRefused, Status, TransferLeadership, VoteRequest, VoteResponse
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.batch_stores import batch
@@ -313,6 +314,94 @@ def test_tables_follow() -> None:
             assert each.store.queue_ids("gone") == []
             assert each.groups.to_dict()["subscriptionGroupTable"] == leader.groups.to_dict()["subscriptionGroupTable"]
             assert each.store.consumer_offsets.get("orders", "payers", 1) == 7
+
+    run(scenario())
+
+
+def test_a_member_that_could_not_save_a_topic_has_it_after_a_restart() -> None:
+    """Otherwise its next snapshot deletes the topic from all members."""
+
+    async def scenario() -> None:
+        group = Group(6, sync=True)
+        leader = await formed(group)
+        late = followers(group)[0]
+        late.saves_topics = False
+        leader.topics.put(TopicConfig("orders", 4, 4, 6))
+        leader.groups.put(GroupConfig("payers"))
+        leader.store.consumer_offsets.commit("orders", "payers", 1, 7)
+        await group.pass_time(200)
+        leader.tables.log_shrunk()  # appends a snapshot
+        await group.pass_time(2_000)
+        late.kill()
+        late.start()
+        await group.calm(group.is_whole)
+        await hand_over(group, late)
+        for each in group.members.values():
+            assert "orders" in each.topics.configs, each.id
+            assert "payers" in each.groups.configs, each.id
+            assert each.store.consumer_offsets.get("orders", "payers", 1) == 7, each.id
+
+    run(scenario())
+
+
+def test_a_start_applies_the_last_snapshot_and_what_follows_it() -> None:
+    async def scenario() -> None:
+        group = Group(6, sync=True)
+        leader = await formed(group)
+        late = followers(group)[0]
+        for number in range(5):
+            leader.topics.put(TopicConfig(f"t{number}", 4, 4, 6))
+            await group.pass_time(1)
+        leader.tables.log_shrunk()  # appends a snapshot
+        leader.topics.put(TopicConfig("last", 4, 4, 6))
+        await group.calm(group.is_whole)
+        for each in group.members.values():
+            assert each.tables.snapshot_offset == leader.store.queue_end(TABLES_TOPIC, 0) - 3, each.id
+        await group.pass_time(300)  # the progress is saved
+        late.kill()
+        late.saved_topics.clear()
+        late.start()
+        assert late.topics.configs.keys() == leader.topics.configs.keys()
+
+    run(scenario())
+
+
+def test_a_snapshot_that_is_not_confirmed_does_not_count() -> None:
+    async def scenario() -> None:
+        group = Group(6)
+        leader = await formed(group)
+        before = leader.tables.snapshot_offset
+        group.cut_off(leader)
+        leader.tables.log_shrunk()  # appends a snapshot
+        assert leader.tables.snapshot_offset == before
+        await replaced(group, leader)
+        await group.calm(group.is_whole)
+        assert min(each.tables.snapshot_offset for each in group.members.values()) > before
+
+    run(scenario())
+
+
+def test_records_that_are_applied_again_leave_the_next_topic_of_a_name_as_it_is() -> None:
+    async def scenario() -> None:
+        group = Group(6, sync=True)
+        leader = await formed(group)
+        late = followers(group)[0]
+        leader.topics.put(BATCH)
+        leader.store.consumer_offsets.commit("t", "g", 0, 1)
+        leader.tables.flush()
+        await group.calm(group.is_whole)
+        leader.topics.delete("t")
+        leader.tables.delete_queues("t")
+        await group.calm(group.is_whole)
+        leader.topics.put(SIMPLE)
+        leader.store.append([message("x", topic="t")])
+        await group.pass_time(300)  # the progress is saved
+        late.kill()
+        late.start()
+        assert late.topics.configs["t"] == leader.topics.configs["t"]
+        assert bodies(read_queue(late.store, "t")) == ["x"]
+        assert not late.store.is_batch_topic("t")
+        assert "t@g" not in dict(late.store.consumer_offsets.rows())
 
     run(scenario())
 

@@ -22,7 +22,7 @@ member confirms more records after its start::
     {"offset": 1200, "entries": 4, "tablesOffset": 12, "historyEnd": 700,
      "promises": [["n1", 78, [3, 4, 4, [1200, 4]]], ...], "crc32": 123}
 
-``tablesOffset`` is the queue offset up to which the tables on this disk contain the table records
+``tablesOffset`` is the queue offset of the first table record that a start applies again
 (:mod:`~raptormq.broker.replication.table_records`). ``historyEnd`` is ``end`` of the last history received
 (:mod:`~raptormq.broker.replication.log_history`). ``promises`` contains the promises of other members
 (:attr:`raptormq.raft.Saved.promises`).

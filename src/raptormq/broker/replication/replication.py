@@ -206,7 +206,7 @@ class Replication:
         assert replica is not None
         replica.metadata_topic = TABLES_TOPIC
         replica.attach(self.tables)
-        self.member.tables_offset = lambda: self.tables.kept_offset
+        self.member.tables_offset = lambda: self.tables.snapshot_offset
         self.member.listeners = Listeners(
             self._leading, self._following, self._handing_over, self.tables.log_shrunk, self.wants_restart.set
         )

@@ -14,17 +14,17 @@ Body of a record in JSON; each field is optional::
      "security": {"users": [as in users.json], "acls": [as in acls.json]},   complete
      "ends":    {"orders": {"0": 123}},                          queues whose messages have all been deleted
      "forbidden": {"payers": {"orders": 4}},                     complete
-     "all": {"topics": ["orders", ...], "groups": [...], "offsets": [...]}}
+     "all": {"topics": ["orders", ...], "groups": [...], "offsets": [...]}, "records": 4}
 
 A snapshot has several records. ``all`` is in the last one and lists every entry; entries that are not listed do not
-exist.
+exist. ``records`` is the number of the records before it.
 
 The leader also appends a snapshot when retention has deleted the beginning of the log, because a new member receives
 only the rest.
 
-Consumer offsets are appended at most every :data:`OFFSETS_S`. After a start, a follower applies records again from
-:data:`_LAG_S` before its last one, because the files of the tables are saved with a delay. It begins no later than at
-the last snapshot, because the ends of queues are in no file.
+Consumer offsets are appended at most every :data:`OFFSETS_S`. After a start, a member applies the records again from
+the beginning of the last complete snapshot. The files of the tables may be older, because they are saved with a delay,
+or not at all on a full disk, and the ends of queues are in no file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ OFFSETS_S = 1.0
 SNAPSHOT_S = 1_800.0
 """Interval of snapshots in seconds. It is shorter than an hour, after which retention may delete the previous snapshot.
 """
-_LAG_S = 15.0
 _PER_RECORD = 1_000
 """Maximum number of table entries in one record: about 300 KB of topics."""
 
@@ -104,10 +103,14 @@ class TableRecords:
         """
         self._dispatched_deletion = asyncio.Event()
         self._end = 0
-        self._applied = 0
-        self._applied_at: deque[tuple[float, int]] = deque()
-        self._kept_offset = self._ends_offset = 0
-        self._new_ends_offset: int | None = None
+        self.snapshot_offset = 0
+        """Queue offset of the first record of the last complete snapshot that is dispatched; 0 if it is not known.
+        :meth:`catch_up` must apply all records from this one on.
+        """
+        self._appended_snapshot: tuple[int, int] | None = None
+        """A snapshot that the leader has appended and not dispatched yet: its end, and :attr:`snapshot_offset` after
+        its dispatch.
+        """
         self._log_start = 0
         self._offsets_at = self._snapshot_at = 0.0
         topics.listen(self._topic_changed)
@@ -133,6 +136,7 @@ class TableRecords:
         """Begin to follow: apply the records of another leader from now on."""
         self._leads = self._topics.defers_deletions = False
         self._deletions.clear()  # the records of the group delete the topics, or its next snapshot has them
+        self._appended_snapshot = None
         self._dispatched_deletion.set()
 
     def log_shrunk(self) -> None:
@@ -255,18 +259,19 @@ class TableRecords:
         log_start = self._store.start_offset
         topics, groups = self._topics, self._groups
         offsets = {key: row for key, row in self._offsets.rows() if not self._is_being_deleted(key)}
-        for part in _parts((name, topics.stored(name)) for name in topics.configs):
-            self._append({"topics": part})
-        for part in _parts((name, config.to_dict()) for name, config in groups.configs.items()):
-            self._append({"groups": part})
-        for rows in _parts(offsets.items()):
-            self._append({"offsets": rows})
-        self._security_is_written = False
-        self._write_security()
-        for ends in _parts(self._store.expired_queue_ends().items()):
-            self._append({"ends": ends})
+        parts: list[dict[str, Any]] = [
+            *({"topics": part} for part in _parts((name, topics.stored(name)) for name in topics.configs)),
+            *({"groups": part} for part in _parts((name, group.to_dict()) for name, group in groups.configs.items())),
+            *({"offsets": part} for part in _parts(offsets.items())),
+            *([] if self._security is None else [{"security": self._security.to_dict()}]),
+            *({"ends": part} for part in _parts(self._store.expired_queue_ends().items())),
+        ]
+        for part in parts:
+            self._append(part)
         everything = {"topics": list(topics.configs), "groups": list(groups.configs), "offsets": list(offsets)}
-        self._append({"forbidden": groups.forbidden, "all": everything})
+        last = self._append({"forbidden": groups.forbidden, "all": everything, "records": len(parts)})
+        self._appended_snapshot = self._end, last - len(parts)
+        self._security_is_written = True
         self._log_start = log_start
         self._snapshot_at = self._clock_s()
         self._written_groups = dict(groups.configs)
@@ -278,33 +283,24 @@ class TableRecords:
         """
         return key.partition("@")[0] in self._topics.deleting
 
-    def _append(self, change: dict[str, Any]) -> None:
+    def _append(self, change: dict[str, Any]) -> int:
+        """Append a record and return its queue offset."""
         body = orjson.dumps(change, option=orjson.OPT_NON_STR_KEYS)
         appended = self._store.append([PendingRecord(TABLES_TOPIC, 0, body)])
         self._end = appended.end_offset
-        self._track_ends(change, appended.queue_offsets[0])
         self._dispatch_soon()
-
-    def _track_ends(self, change: dict[str, Any], offset: int) -> None:
-        """Remember the queue offset at which the ends of queues in the newest snapshot begin. ``all`` completes the
-        snapshot.
-        """
-        if "ends" in change and self._new_ends_offset is None:
-            self._new_ends_offset = offset
-        if "all" in change:
-            self._ends_offset = offset if self._new_ends_offset is None else self._new_ends_offset
-            self._new_ends_offset = None
+        return appended.queue_offsets[0]
 
     # --- the followers ---
 
-    async def catch_up(self, applied: int) -> None:
-        """Apply the records in the queue from ``applied`` on, which the tables on the disk may lack.
+    async def catch_up(self, snapshot_offset: int) -> None:
+        """Apply the records in the queue from ``snapshot_offset`` on, which the tables on the disk may lack.
 
         Raises:
             StorageError: the log cannot be read.
         """
         low, high = await self._store.queue_bounds(TABLES_TOPIC, 0)
-        at = max(applied, low)
+        at = max(snapshot_offset, low)
         while at < high:
             items = await self._store.queue_items(TABLES_TOPIC, 0, at, 32)
             for place, size, _ in items:
@@ -313,8 +309,6 @@ class TableRecords:
                     stored = decode_record(bytes(record))
                     self._apply(bytes(stored.body), place + size, stored.queue_offset)
             at += max(1, len(items))
-        self._applied = high
-        self._track_applied()
 
     def build(self, batch: AppendResult) -> None:
         """Apply the table records of a dispatched batch (IndexBuilder)."""
@@ -323,10 +317,11 @@ class TableRecords:
                 end = batch.physical_offsets[index] + batch.sizes[index]
                 if self._leads:
                     self._delete_dispatched(end)
+                    if self._appended_snapshot is not None and self._appended_snapshot[0] <= end:
+                        self.snapshot_offset = self._appended_snapshot[1]
+                        self._appended_snapshot = None
                 else:
                     self._apply(bytes(record.body), end, batch.queue_offsets[index])
-                self._applied = batch.queue_offsets[index] + 1
-                self._track_applied()
 
     def _delete_dispatched(self, end: int) -> None:
         self._applying = True
@@ -343,24 +338,10 @@ class TableRecords:
     def build_lists(self, batch: AppendedLists) -> None:
         """Do nothing: clients cannot send to the topic (IndexBuilder)."""
 
-    @property
-    def kept_offset(self) -> int:
-        """Queue offset up to which the files of the tables contain the records."""
-        oldest = self._clock_s() - _LAG_S
-        while self._applied_at and self._applied_at[0][0] <= oldest:
-            self._kept_offset = self._applied_at.popleft()[1]
-        return min(self._kept_offset, self._ends_offset)
-
-    def _track_applied(self) -> None:
-        now = self._clock_s()
-        if not self._applied_at or now - self._applied_at[-1][0] >= OFFSETS_S:
-            self._applied_at.append((now, self._applied))
-
     def _apply(self, body: bytes, end: int, offset: int) -> None:
         self._applying = True
         try:
             change = orjson.loads(body)
-            self._track_ends(change, offset)
             for name, topic in change.get("topics", {}).items():
                 self._apply_topic(name, topic, end)
             for name, group in change.get("groups", {}).items():
@@ -380,6 +361,7 @@ class TableRecords:
                         self._store.begin_queue_at(topic, int(queue_id), at)
             if (everything := change.get("all")) is not None:
                 self._remove_unlisted(everything)
+                self.snapshot_offset = offset - change.get("records", offset)
         except (BodyError, LookupError, AttributeError, TypeError, ValueError) as error:
             logger.error("the table record that ends at log offset %d cannot be decoded: %s", end, error)
         finally:
@@ -393,8 +375,10 @@ class TableRecords:
             self._topics.adopt(config)
             return
         self._topics.delete(name)
-        if self._store.tombstone_offset(name) < end:  # otherwise it was deleted before a restart
+        if self._store.tombstone_offset(name) < end:
             self._store.delete_topic(name, end)
+        else:  # it was deleted before a restart, and an earlier record has just restored its offsets
+            self._offsets.remove_topic(name)
 
     def _remove_unlisted(self, everything: dict[str, list[str]]) -> None:
         topics, groups = set(everything["topics"]), set(everything["groups"])
