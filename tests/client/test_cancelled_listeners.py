@@ -143,6 +143,25 @@ async def test_who_cancels_everything_ends_the_workers_too() -> None:
         assert (reader.finished_offsets, giving.given) == ([], [])
 
 
+async def test_who_cancels_everything_ends_the_workers_too_if_their_listeners_fail_then() -> None:
+    before, started = asyncio.all_tasks(), asyncio.Event()
+
+    async def listener(messages: list[MessageExt]) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("as planned")
+
+    async with listening(listener, config=ConsumerConfig(concurrency=1)) as (calls, _, giving, hand_out):
+        hand_out([message(0), message(1)])
+        await started.wait()
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        assert await ends(all_ended(calls))
+        assert [each.queue_offset for each in giving.given] == [0]
+
+
 class Stubborn:
     """A listener that ignores cancellation, for example because it retries until a database responds."""
 

@@ -156,7 +156,8 @@ class Workers(ABC, Generic[T]):
     async def _work(self) -> None:
         worker = asyncio.current_task()
         assert worker is not None
-        while not self._stopping:
+        # Still cancelled here: the program ends, and the listener has raised another error than its cancellation.
+        while not (self._stopping or worker.cancelling()):
             item = await self._queue.take()
             request = self._request(item)
             if request is None or self._stopping:
