@@ -79,7 +79,7 @@ class Conversions:
 
     async def saved(self) -> None:
         """See :class:`raptormq.storage.conversion.job.QueueTypes`."""
-        await self._barrier.passed()
+        await self._barrier.begin().passed()  # the queues of a replicated broker are not converted
 
     def _topic_changed(self, topic: str) -> None:
         if topic not in self._topics.configs:

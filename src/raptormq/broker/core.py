@@ -65,28 +65,54 @@ class TableChangeBarrier:
         else:
             self.records.delete_queues(topic)
 
+    def begin(self) -> TableChange:
+        """Begin a change (ChangeBarrier)."""
+        return TableChange(self, self._store.leadership)
+
+    async def registered(self) -> None:
+        """Wait for the table files and the name servers (ChangeBarrier)."""
+        await self.saved()
+        await self.synced()
+
+    async def saved(self) -> None:
+        """Wait for the table files.
+
+        Raises:
+            StorageError: a table could not be saved.
+        """
+        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+
+    async def synced(self) -> None:
+        """Wait for the reachable name servers, at most :data:`PROPAGATION_TIMEOUT_S`."""
+        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
+
+
+class TableChange:
+    """A change of tables that began under ``leadership`` (Change)."""
+
+    def __init__(self, barrier: TableChangeBarrier, leadership: int) -> None:
+        self._barrier = barrier
+        self._leadership = leadership
+
+    def check(self) -> None:
+        """Check that this member still leads its group (Change)."""
+        if (records := self._barrier.records) is not None:
+            records.check_leads(self._leadership)
+
     async def confirmed(self) -> None:
         """Wait until a majority of the group has the change.
 
         Raises:
             StorageError: the change was not replicated, or its replication is unknown.
         """
-        if self.records is not None:
-            await self.records.confirmed()
+        if (records := self._barrier.records) is not None:
+            await records.confirmed(self._leadership)
 
     async def passed(self) -> None:
-        """Wait for the table files, the replication group and the name servers."""
-        await self._saved()
+        """Wait for the table files, the replication group and the name servers (Change)."""
+        await self._barrier.saved()
         await self.confirmed()
-        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
-
-    async def registered(self) -> None:
-        """Wait for the table files and the name servers (ChangeBarrier)."""
-        await self._saved()
-        await self._registrar.synced(PROPAGATION_TIMEOUT_S)
-
-    async def _saved(self) -> None:
-        await asyncio.gather(self._tables.topics_saver.saved(), self._tables.groups_saver.saved())
+        await self._barrier.synced()
 
 
 def own_credentials(config: BrokerConfig) -> Credentials | CredentialSource | None:

@@ -68,6 +68,7 @@ from raptormq.protocol.topic_names import (
     TIMER_TOPIC,
 )
 from raptormq.security.acl_handlers import AclHandlers
+from raptormq.security.tables import Confirmed
 from raptormq.security.user_handlers import UserHandlers
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.store import MessageStore
@@ -390,9 +391,13 @@ def _administration(
     security = core.tables.security
     copies = replication or (None if ha is None else ha.role)
     facts = None if copies is None else copies.facts
+
+    def begin_change() -> Confirmed:
+        return core.barrier.begin().confirmed
+
     return (
-        UserHandlers(security, core.gate, core.barrier.confirmed),
-        AclHandlers(security.users, security.acls, security.acls_saver, core.barrier.confirmed),
+        UserHandlers(security, core.gate, begin_change),
+        AclHandlers(security.users, security.acls, security.acls_saver, begin_change),
         TopicHandlers(
             core.store, core.topics, core.groups, core.barrier, config.identity, config.policies, config.metadata
         ),

@@ -7,7 +7,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
 from raptormq.security.acls import AclTable, parse_policies, policy_type, requested_resource
-from raptormq.security.tables import Confirmed, not_replicated
+from raptormq.security.tables import BeginChange, not_replicated
 from raptormq.security.users import UserTable, denied
 from raptormq.storage.fs import TableSaver
 from raptormq.transport.connection import Connection
@@ -18,10 +18,9 @@ class AclHandlers:
     """Creates, changes, deletes and lists ACLs."""
 
     def __init__(
-        self, users: UserTable, acls: AclTable, saver: TableSaver, confirmed: Confirmed = not_replicated
+        self, users: UserTable, acls: AclTable, saver: TableSaver, begin_change: BeginChange = not_replicated
     ) -> None:
-        """``confirmed`` waits until a change that this server has saved is replicated."""
-        self._confirmed = confirmed
+        self._begin_change = begin_change
         self._users = users
         self._acls = acls
         self._saver = saver
@@ -43,9 +42,10 @@ class AclHandlers:
         policies = parse_policies(body)
         if not self._exists(subject):
             raise denied(f"The subject of {subject} is not exist.")
+        confirmed = self._begin_change()
         self._acls.put(subject, policies)
         await self._saver.saved()
-        await self._confirmed()
+        await confirmed()
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: DeleteAclRequestHeader) -> RemotingCommand:
@@ -59,9 +59,10 @@ class AclHandlers:
             raise denied("The subject is not exist.")
         if self._acls.shown(subject) is None:
             raise denied("The acl is not exist.")
+        confirmed = self._begin_change()
         self._acls.delete(subject, kind, resource)
         await self._saver.saved()
-        await self._confirmed()
+        await confirmed()
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: AclRequestHeader) -> RemotingCommand:

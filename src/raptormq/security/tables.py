@@ -24,10 +24,18 @@ from raptormq.storage.fs import FileSystem, TableSaver
 from raptormq.transport.router import Refused
 
 Confirmed = Callable[[], Awaitable[None]]
+"""Waits until a change that this server has saved is replicated."""
+BeginChange = Callable[[], Confirmed]
+"""Called before a change."""
 
 
-async def not_replicated() -> None:
-    """Return at once, because the tables are not replicated."""
+async def _at_once() -> None:
+    """Return at once."""
+
+
+def not_replicated() -> Confirmed:
+    """Begin a change of tables that are not replicated."""
+    return _at_once
 
 
 @dataclass(frozen=True, slots=True)

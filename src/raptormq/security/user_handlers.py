@@ -12,7 +12,7 @@ from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import ListUsersRequestHeader, UserRequestHeader
 from raptormq.protocol.signing import ACCESS_KEY
 from raptormq.security.gate import AccessGate
-from raptormq.security.tables import Confirmed, SecurityTables, not_replicated
+from raptormq.security.tables import BeginChange, SecurityTables, not_replicated
 from raptormq.security.users import SUPER, UserChange, denied
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -21,9 +21,8 @@ from raptormq.transport.router import Refused, Router
 class UserHandlers:
     """Creates, changes, deletes and lists users. Only a super user may change super users."""
 
-    def __init__(self, tables: SecurityTables, gate: AccessGate, confirmed: Confirmed = not_replicated) -> None:
-        """``confirmed`` waits until a change that this server has saved is replicated."""
-        self._confirmed = confirmed
+    def __init__(self, tables: SecurityTables, gate: AccessGate, begin_change: BeginChange = not_replicated) -> None:
+        self._begin_change = begin_change
         self._users = tables.users
         self._acls = tables.acls
         self._users_saver = tables.users_saver
@@ -43,9 +42,10 @@ class UserHandlers:
         change = UserChange.of(_required(header), loads_request(command.body))
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
+        confirmed = self._begin_change()
         self._users.create(change)
         await self._users_saver.saved()
-        await self._confirmed()
+        await confirmed()
         return response_to(command)
 
     async def update(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
@@ -54,9 +54,10 @@ class UserHandlers:
         if change.type == SUPER and self._is_not_super(command):
             raise Refused(ResponseCode.SYSTEM_ERROR, "The super user can only be update by super user")
         self._require_may_change(change.username, command)
+        confirmed = self._begin_change()
         self._users.update(change)
         await self._users_saver.saved()
-        await self._confirmed()
+        await confirmed()
         return response_to(command)
 
     async def delete(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:
@@ -65,11 +66,12 @@ class UserHandlers:
         if not username.strip():
             raise denied("username can not be blank")
         self._require_may_change(username, command)
+        confirmed = self._begin_change()
         self._users.delete(username)
         self._acls.delete(f"User:{username}")
         await self._users_saver.saved()
         await self._acls_saver.saved()
-        await self._confirmed()
+        await confirmed()
         return response_to(command)
 
     def get(self, _: Connection, command: RemotingCommand, header: UserRequestHeader) -> RemotingCommand:

@@ -17,7 +17,8 @@ from raptormq.broker.conversions import Conversions
 from raptormq.broker.pull import service as pull_service
 from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding
 from raptormq.broker.staging.staging_service import StagingService
-from raptormq.errors import ConfigError, OutOfResources
+from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.errors import ConfigError, NotLeader, OutOfResources
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -32,7 +33,7 @@ from raptormq.raft import (
     TimeoutNow,
     TransferLeadership,
 )
-from raptormq.storage import MessageStore
+from raptormq.storage import MessageStore, background
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.read import GetResult, GetStatus
 from raptormq.storage.replica import Replica
@@ -541,46 +542,131 @@ async def test_no_send_is_confirmed_before_a_majority_has_it(
         assert [single.code, listed.code] == [refused, refused]
 
 
+async def replaced(
+    brokers: dict[str, Broker],
+    monkeypatch: pytest.MonkeyPatch,
+    request: Callable[[Peer], list[asyncio.Future[RemotingCommand]]],
+    size: int,
+    *,
+    leads_again: bool,
+) -> list[RemotingCommand]:
+    """Make requests to the leader n0, for which it appends more than ``size`` bytes that no other member gets. Let
+    another member lead, whose records are confirmed at the same offsets, and then perhaps n0. Save its topics, and
+    return the responses.
+    """
+    disk = brokers["n0"]._filesystem
+    assert isinstance(disk, SlowDisk)
+    await all_ready(brokers)
+    if leader_of(brokers) != "n0":
+        await move(brokers, "n0")
+        await all_ready(brokers)
+    first = part_of(brokers["n0"])
+    async with connected(brokers["n0"]) as peer:
+        disk.release.clear()
+        with monkeypatch.context() as cut:
+            cut.setattr(first._links, "send", lambda _: None)
+            before = first._store.end_offset
+            waiting = request(peer)
+            await become(lambda: first._store.end_offset > before + size)
+            end = first._store.end_offset
+            await become(lambda: not first.member.leads and bool(leader_of(brokers)))
+            async with connected(brokers[leader_of(brokers)]) as other:
+                for _ in range(9):
+                    assert (await other.send("t", b"x" * 1_000)).code == ResponseCode.SUCCESS
+        await become(lambda: first._store.confirmed_offset > end)
+        if leads_again:
+            await all_ready(brokers)
+            await move(brokers, "n0")
+        assert not any(each.done() for each in waiting)
+        disk.release.set()
+        return list(await asyncio.gather(*waiting))
+
+
 @pytest.mark.parametrize("leads_again", [False, True])
 async def test_a_lost_message_is_not_confirmed_when_its_topic_is_saved(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch, leads_again: bool
 ) -> None:
-    """Records of the next leader are confirmed at the offsets of the lost messages."""
-    disk = SlowDisk(saves_the_topics)
     lost = b"x" * 1_000
     parts = encode_parts([Part(PartKind.MESSAGE, 0, 0, 0, 0, "", lost)])
-    async with group(tmp_path, free_ports(3), STAGES, disk) as brokers:
-        await all_ready(brokers)
-        if leader_of(brokers) != "n0":
-            await move(brokers, "n0")
-        await all_ready(brokers)
-        first = part_of(brokers["n0"])
-        async with connected(brokers["n0"]) as peer:
-            disk.release.clear()
-            with monkeypatch.context() as cut:
-                cut.setattr(first._links, "send", lambda _: None)
-                sent = asyncio.ensure_future(peer.send("new", lost))
-                several = asyncio.ensure_future(peer.call(RequestCode.SEND_QUEUE_BATCHES, send_fields("new"), parts))
-                held = asyncio.ensure_future(stage(peer, [lost], topic="new"))
-                before = first._store.end_offset
-                await become(lambda: first._store.end_offset > before + 3 * len(lost))
-                end = first._store.end_offset
-                await become(lambda: not first.member.leads and bool(leader_of(brokers)))
-                second = leader_of(brokers)
-                async with connected(brokers[second]) as other:
-                    for _ in range(9):
-                        assert (await other.send("t", lost)).code == ResponseCode.SUCCESS
-            await become(lambda: first._store.confirmed_offset > end)
-            if leads_again:
-                await all_ready(brokers)
-                await move(brokers, "n0")
-            assert not any(each.done() for each in (sent, several, held))
-            disk.release.set()
-            (part,) = decode_part_responses((await several).body, 1)
-            codes = [(await sent).code, part.code, (await held).code]
-            assert codes == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+
+    def request(peer: Peer) -> list[asyncio.Future[RemotingCommand]]:
+        several = peer.call(RequestCode.SEND_QUEUE_BATCHES, send_fields("new"), parts)
+        return list(map(asyncio.ensure_future, (peer.send("new", lost), several, stage(peer, [lost], topic="new"))))
+
+    async with group(tmp_path, free_ports(3), STAGES, SlowDisk(saves_the_topics)) as brokers:
+        answers = await replaced(brokers, monkeypatch, request, 3 * len(lost), leads_again=leads_again)
+        (part,) = decode_part_responses(answers[1].body, 1)
+        assert [answers[0].code, part.code, answers[2].code] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
         async with connected(brokers[leader_of(brokers)]) as peer:
             assert (await peer.pull("new", 0, wait_ms=0)).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+async def test_a_lost_change_is_not_confirmed_when_its_table_is_saved(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch, leads_again: bool
+) -> None:
+    """The topic and the user are not known to the group."""
+    wanted = {"topic": "new", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    wanted |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
+    bob = json.dumps({"password": "bobs-password", "userType": "Normal"}).encode()
+
+    def request(peer: Peer) -> list[asyncio.Future[RemotingCommand]]:
+        topic = peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, wanted)
+        consumers = peer.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName": "consumers"}')
+        user = peer.call(RequestCode.AUTH_CREATE_USER, {"username": "bob"}, bob)
+        return list(map(asyncio.ensure_future, (topic, consumers, user)))
+
+    def saves_a_table(kind: str, path: str) -> bool:
+        return kind == "replace" and path.endswith(("topics.json", "subscriptionGroup.json", "users.json"))
+
+    async with group(tmp_path, free_ports(3), None, SlowDisk(saves_a_table)) as brokers:
+        answers = await replaced(brokers, monkeypatch, request, 500, leads_again=leads_again)
+        assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+        tables = assembly_of(brokers[leader_of(brokers)]).tables
+        assert "new" not in tables.topics.configs
+        assert "consumers" not in tables.groups.configs
+        assert tables.security.users.get("bob") is None
+
+
+@pytest.mark.parametrize("kind", ["topics", "groups"])
+async def test_a_list_is_not_changed_on_after_a_loss_of_leadership(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The tables of a follower would differ from those of the group."""
+    monkeypatch.setattr(background, "_SLICE_S", -1.0)  # the handler yields after every entry
+    code, table, body = {
+        "topics": (
+            (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.DELETE_TOPIC_IN_BROKER_LIST),
+            TopicTable,
+            {"topicConfigList": [{"topicName": name} for name in "ab"], "topicList": ["a", "b"]},
+        ),
+        "groups": (
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST),
+            GroupTable,
+            {"groupConfigList": [{"groupName": name} for name in "ab"], "groupNameList": ["a", "b"]},
+        ),
+    }[kind]
+    async with group(tmp_path, free_ports(3)) as brokers:
+        for each, method in zip(code, ("put", "delete"), strict=True):
+            await all_ready(brokers)
+            leader = brokers[leader_of(brokers)]
+            act, done = getattr(table, method), list[object]()
+
+            def noted(
+                self: object, *given: object, act: Any = act, done: list[object] = done, leader: Broker = leader
+            ) -> Any:
+                done.append(given)
+                if len(done) == 1:
+                    part_of(leader).member._replica.follow(NotLeader("another member leads"))
+                    part_of(leader).tables.follow()
+                return act(self, *given)
+
+            async with connected(leader) as peer:
+                with monkeypatch.context() as changed:
+                    changed.setattr(table, method, noted)
+                    answer = await peer.call(each, {}, json.dumps(body).encode())
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert len(done) == 1
 
 
 async def test_sends_go_on_to_the_next_leader_for_a_while_only(

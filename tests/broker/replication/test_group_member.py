@@ -430,7 +430,7 @@ def test_a_topic_whose_deletion_is_not_confirmed_keeps_its_messages() -> None:
         group.cut_off(leader)
         leader.topics.delete("t")
         leader.tables.delete_queues("t")
-        waiting = asyncio.ensure_future(leader.tables.confirmed())
+        waiting = asyncio.ensure_future(leader.tables.confirmed(leader.store.leadership))
         await group.pass_time(40)
         assert group.leader not in (None, leader)
         with pytest.raises(NotLeader):
@@ -478,7 +478,7 @@ def test_a_wait_that_begins_after_the_loss_of_leadership_confirms_nothing() -> N
         appended = leader.store.append([message("lost")])
         successor = await replaced(group, leader)
         with pytest.raises(NotLeader, match="whether the change is made is not known"):
-            await leader.tables.confirmed()
+            await leader.tables.confirmed(leader.store.leadership)
         told: list[StorageError | None] = []
         leader.store.on_confirmed(appended.end_offset, told.append)
         for _ in range(5):

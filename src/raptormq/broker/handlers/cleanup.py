@@ -55,11 +55,12 @@ class CleanupHandlers:
 
     async def clean_topics(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """316: delete the queues of topics that are not in the topic table."""
+        change = self._barrier.begin()
         for topic in self._store.topics():
             if topic not in self._topics.configs:
                 self._barrier.delete_queues(topic)
         await self._store.save_deletions()
-        await self._barrier.passed()
+        await change.passed()
         return response_to(command)
 
     def replication(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:

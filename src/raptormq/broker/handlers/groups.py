@@ -63,8 +63,9 @@ class GroupHandlers:
 
     async def put(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """200: create a group or change its settings."""
+        change = self._barrier.begin()
         self._groups.put(self._checked(_body(command)))
-        await self._barrier.passed()
+        await change.passed()
         return response_to(command)
 
     def _checked(self, value: Any) -> GroupConfig:
@@ -85,11 +86,13 @@ class GroupHandlers:
 
     async def put_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """225: create or change several groups. If one is invalid, none is changed."""
+        change = self._barrier.begin()
         values = _body(command).get("groupConfigList")
         checked = [self._checked(value) async for value in cooperatively(values if isinstance(values, list) else [])]
         async for config in cooperatively(checked):
+            change.check()
             self._groups.put(config)
-        await self._barrier.passed()
+        await change.passed()
         return response_to(command)
 
     async def delete(
@@ -111,7 +114,9 @@ class GroupHandlers:
         return response_to(command)
 
     async def _delete(self, names: list[str], *, clean_offset: bool) -> None:
+        change = self._barrier.begin()
         async for name in cooperatively(names):
+            change.check()
             if self._groups.delete(name):
                 if clean_offset:
                     self._store.consumer_offsets.remove_group(name)
@@ -119,7 +124,7 @@ class GroupHandlers:
                 if self._topics.delete(topic):
                     self._barrier.delete_queues(topic)
         await self._store.save_deletions()
-        await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
+        await change.passed()  # also without a change: the save of an earlier request may have failed
 
     def config(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:
         """352: return the settings of one group."""
@@ -135,10 +140,11 @@ class GroupHandlers:
         """353: forbid or allow a group to read a topic, and return whether it is allowed."""
         group, topic = header.group, header.topic
         if header.readable is not None:
+            change = self._barrier.begin()
             self._groups.set_readable(group, topic, readable=header.readable)
             if not header.readable:
                 self._on_forbidden(topic, group)
-            await self._barrier.passed()
+            await change.passed()
         body = {"group": group, "readable": self._groups.may_read(group, topic), "topic": topic}
         return response_to(command, body=dumps(body))
 

@@ -84,12 +84,14 @@ class TopicHandlers:
             header.topic_sys_flag or 0,
             header.order,
         )
+        change = self._barrier.begin()
         self._topics.put(self._checked(wanted, header.attributes))
-        await self._barrier.passed()
+        await change.passed()
         return response_to(command)
 
     async def create_list(self, _: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """18: create or change several topics. If one is invalid, none is changed."""
+        change = self._barrier.begin()
         values = loads_request(command.body).get("topicConfigList")
         if not isinstance(values, list):
             raise BodyError("topicConfigList is not a list")
@@ -98,8 +100,9 @@ class TopicHandlers:
             config = TopicConfig.from_dict(value)
             checked.append(self._checked(config, _changes(config.attributes)))
         async for config in cooperatively(checked):
+            change.check()
             self._topics.put(config)
-        await self._barrier.passed()
+        await change.passed()
         return response_to(command)
 
     def _checked(self, wanted: TopicConfig, attributes: str | None) -> TopicConfig:
@@ -167,12 +170,14 @@ class TopicHandlers:
 
     async def _delete(self, topics: list[str]) -> None:
         named = [each for topic in topics for each in (topic, *self._retry_topics(topic))]
+        change = self._barrier.begin()
         async for each in cooperatively(list(dict.fromkeys(named))):
+            change.check()
             was_known = self._topics.delete(each)
             if was_known or self._store.queue_ids(each):
                 self._barrier.delete_queues(each)
         await self._store.save_deletions()
-        await self._barrier.passed()  # also without a change: the save of an earlier request may have failed
+        await change.passed()  # also without a change: the save of an earlier request may have failed
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Return the retry topics of POP consumption for ``topic``. A new topic of the same name would deliver their

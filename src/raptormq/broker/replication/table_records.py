@@ -173,14 +173,23 @@ class TableRecords:
                 self._offsets.mark_changed(key)
             logger.warning("cannot append the tables to the log; retrying: %s", error)
 
-    async def confirmed(self) -> None:
-        """Wait until all changes so far are confirmed.
+    def check_leads(self, leadership: int) -> None:
+        """Raise an error unless this member has led since ``leadership`` was read (:attr:`MessageStore.leadership`).
 
         Raises:
-            StorageError: a change cannot be appended, or this member no longer leads.
+            NotLeader: changes that were made then may be lost.
         """
         if not self._leads:
             raise NotLeader("this member does not lead its group any more: whether the change is made is not known")
+        self._store.check_leadership(leadership)
+
+    async def confirmed(self, leadership: int) -> None:
+        """Wait until all changes are confirmed that were made under ``leadership``.
+
+        Raises:
+            StorageError: a change cannot be appended, or this member has ceased to lead since ``leadership`` was read.
+        """
+        self.check_leads(leadership)
         self._write_topics()
         self._write_groups()
         self._write_security()
