@@ -28,6 +28,8 @@ Run = Callable[..., subprocess.CompletedProcess[bytes]]
 QUEUES = 4
 COUNT = 100_000
 AT_ONCE = 1_000
+PATIENCE_S = 60.0
+"""Time limit of a send: after a shorter one, a stalled machine would store a message twice."""
 
 
 class Traffic:
@@ -52,7 +54,7 @@ class Traffic:
                 queue_id = number % QUEUES
                 bodies = [b"%d:%d" % (number, each) for each in range(AT_ONCE)]
                 messages = [Message(self.topic, body) for body in bodies]
-                result = await producer.send_batch(messages, queue=self.queue(queue_id))
+                result = await producer.send_batch(messages, queue=self.queue(queue_id), timeout=PATIENCE_S)
                 assert result.queue_offset == len(self.sent[queue_id])
                 self.sent[queue_id] += bodies
 
@@ -63,7 +65,7 @@ class Traffic:
             while not self.stopping:
                 queue_id = number % QUEUES
                 body = b"single %d" % number
-                result = await producer.send(Message(self.topic, body), queue=self.queue(queue_id))
+                result = await producer.send(Message(self.topic, body), queue=self.queue(queue_id), timeout=PATIENCE_S)
                 assert result.queue_offset == len(self.sent[queue_id])
                 self.sent[queue_id].append(body)
                 number += 1
@@ -121,19 +123,21 @@ async def test_there_and_back_while_the_topic_serves(raptormq: Run, dev_server: 
 async def test_a_killed_broker_goes_on(
     serving: Callable[..., AbstractContextManager[Any]], tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
+    """The first kill follows the response to the order. The others come too late if the conversion is faster."""
     ports = free_ports(2)
     arguments = [f"--namesrv-port={ports[0]}", f"--broker-port={ports[1]}", "--metrics-port=0"]
-    traffic: Traffic | None = None
-    kills = 0
+    with serving("dev", "--data-dir", str(tmp_path), *arguments) as server:
+        address = server.address("namesrv")
+        await create(address, "killed")
+        traffic = Traffic(address, "killed")
+        await traffic.fill(20_000)
+        async with AdminClient(name_servers=address) as admin:
+            state = await admin.convert_queue(server.address("broker"), "killed", "start", "BatchCQ")
+        server.process.kill()
+        server.process.wait()
+    assert state.is_under_way
     for kill_at in (1, 4_000, 12_000, None):
         with serving("dev", "--data-dir", str(tmp_path), *arguments) as server:
-            address = server.address("namesrv")
-            if traffic is None:
-                await create(address, "killed")
-                traffic = Traffic(address, "killed")
-                await traffic.fill(20_000)
-                async with AdminClient(name_servers=address) as admin:
-                    await admin.convert_queue(server.address("broker"), "killed", "start", "BatchCQ")
             async with AdminClient(name_servers=address) as admin:
                 while True:
                     state = await admin.convert_queue(server.address("broker"), "killed", "status")
@@ -141,22 +145,19 @@ async def test_a_killed_broker_goes_on(
                         break
                     await asyncio.sleep(0.001)
             if state.is_under_way:
-                kills += 1
                 server.process.kill()
                 server.process.wait()
             elif kill_at is None:
                 assert (state.phase, state.queue_type) == ("done", "BatchCQ")
                 traffic.all_sent = True
                 await traffic.consume()
-    assert traffic is not None
-    assert kills >= 1
     assert traffic.read == traffic.sent
 
 
 async def test_two_brokers_are_stopped_and_go_on(
     raptormq: Run, command_line: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slow the conversion down: a long pause follows each slice of one message, until the event is set."""
+    """A pause after each message makes the first conversion longer than a test may take: only --stop ends it."""
     monkeypatch.setattr(queue_conversion, "SLICE_ROWS", 1)
     monkeypatch.setattr(conversion_run, "_SLICE_S", 0.0)
     monkeypatch.setattr(conversion_run, "_PAUSE_S", 0.1)
@@ -164,9 +165,9 @@ async def test_two_brokers_are_stopped_and_go_on(
         address = cluster.name_servers
         async with AdminClient(name_servers=address) as admin, Producer("p", name_servers=address) as producer:
             await admin.create_topic("both", 1, 1)
-            for number in range(200):
-                queue = MessageQueue("both", f"broker-{number % 2}", 0)
-                await producer.send(Message("both", b"%d" % number), queue=queue)
+            for number in range(2):
+                queue = MessageQueue("both", f"broker-{number}", 0)
+                await producer.send_batch([Message("both", b"x")] * 2_000, queue=queue, timeout=PATIENCE_S)
             words = ("convert-queue", "--topic", "both", "-n", address)
             with subprocess.Popen(
                 command_line(*words, "--to", "BatchCQ"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -193,7 +194,7 @@ async def test_two_brokers_are_stopped_and_go_on(
             monkeypatch.undo()
             done = await asyncio.to_thread(raptormq, *words, "--to", "BatchCQ")
             assert done.returncode == 0, done.stderr
-            assert done.stdout.count(b"BatchCQ, 100 messages, switched at log offset") == 2
+            assert done.stdout.count(b"BatchCQ, 2,000 messages, switched at log offset") == 2
 
 
 CONVERTED = QueueConversionState("t", "BatchCQ", "done", done=7, total=7, switch_offset=9)
