@@ -95,7 +95,7 @@ async def _send_slowly(port: int) -> bytes:
                 writer.write(frame[start : start + STEP])
                 await asyncio.sleep(0.02)
             return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-        except (ConnectionResetError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError):  # a write to a closed connection fails with EPIPE
             continue
         finally:
             writer.close()
