@@ -118,7 +118,7 @@ class HeldQuery:
             raw.option("startingOffsets", "earliest").option("columns", "value").option("minPartitions", LAST_TASK + 1)
         )
         options = {"nameServer": groups.name_server, "topic": TOPIC, "exactlyOnce": "true", "coordinator": GROUPS[0]}
-        options |= {"batchMaxBytes": "4k", "retryTimeoutMs": str(patience_ms), "requestTimeoutMs": "1000"}
+        options |= {"batchMaxBytes": "4k", "retryTimeoutMs": str(patience_ms), "requestTimeoutMs": "10000"}
         rows = raw.load().select(value).where("value IS NOT NULL")
         writer = rows.writeStream.format("raptormq").options(**options)
         writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
@@ -174,7 +174,7 @@ async def test_a_batch_whose_query_fails_half_published_is_finished_by_its_next_
 ) -> None:
     groups = TwoGroups(tmp_path, free_ports(3))
     async with groups.running():
-        held = HeldQuery(spark, groups, tmp_path, source, "first", 1_000)
+        held = HeldQuery(spark, groups, tmp_path, source, "first", 10_000)
         await held.staged()
         await groups.kill("broker-b")
         with pytest.raises(StreamingQueryException, match="could not be committed at broker-b"):

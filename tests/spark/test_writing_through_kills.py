@@ -21,11 +21,14 @@ BATCHES = 12
 WAIT_S = 60.0
 
 
-def batches(number_of_rows: int, reached: threading.Event, after: int) -> Iterator[pa.RecordBatch]:
-    """Return batches with numbered bodies. `reached` is set when this number is requested."""
-    for first in range(0, number_of_rows, ROWS_PER_BATCH):
-        if first >= after * ROWS_PER_BATCH:
+def batches(reached: threading.Event, killed: threading.Event) -> Iterator[pa.RecordBatch]:
+    """Return batches with numbered bodies. A request after a third sets `reached`. The last one waits for `killed`."""
+    for number in range(BATCHES):
+        if number == BATCHES // 3:
             reached.set()
+        if number == BATCHES - 1:
+            assert killed.wait(WAIT_S)
+        first = number * ROWS_PER_BATCH
         yield pa.record_batch({"value": pa.array([b"%d" % n for n in range(first, first + ROWS_PER_BATCH)])})
 
 
@@ -37,15 +40,15 @@ def options_for(name_server: str, **more: str) -> SinkOptions:
 
 async def write_and_kill(servers: Servers, options: SinkOptions) -> asyncio.Task[WrittenRows]:
     """Start to write, and kill the broker meanwhile."""
-    reached = threading.Event()
+    reached, killed = threading.Event(), threading.Event()
     async with servers.broker() as broker:
         await servers.create("t")
-        rows = batches(BATCHES * ROWS_PER_BATCH, reached, after=BATCHES // 3)
-        writing = asyncio.create_task(asyncio.to_thread(write_task, rows, options))
+        writing = asyncio.create_task(asyncio.to_thread(write_task, batches(reached, killed), options))
         assert await asyncio.to_thread(reached.wait, WAIT_S)
         broker.kill()
         await asyncio.to_thread(broker.wait)
     assert not writing.done()
+    killed.set()
     return writing
 
 
@@ -69,7 +72,7 @@ async def test_a_broker_that_is_killed_and_comes_back_costs_no_row(
 @pytest.mark.timeout(120)
 async def test_a_broker_that_stays_away_fails_the_task(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
     servers = Servers(tmp_path, free_ports(2))
-    options = options_for(servers.name_server, retryTimeoutMs="1500")
+    options = options_for(servers.name_server, retryTimeoutMs="10000")
     async with servers.names():
         writing = await write_and_kill(servers, options)
         with pytest.raises(SendFailed, match=r"rows \d+ to \d+ of partition 0 could not be sent"):
