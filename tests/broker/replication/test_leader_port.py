@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.replication import forwarding, leader_port
+from raptormq.broker.replication import leader_port
 from raptormq.broker.replication.leader_port import MISSES, Reach
 from raptormq.client import AdminClient
 from raptormq.errors import ConnectError, ConnectionClosed
@@ -27,7 +27,7 @@ from raptormq.protocol.codes import ResponseCode
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import Peer, assembly_of, connected, settings
 from tests.broker.replication.balancer import Balancer
-from tests.broker.replication.test_brokers import FAST, LOOK_S, become, leader_of, part_of, read, stop
+from tests.broker.replication.test_brokers import FAST, LOOK_S, become, end_forwarding, leader_of, part_of, read, stop
 
 NAME = "broker-a"
 
@@ -238,9 +238,8 @@ async def test_a_planned_transfer_hands_sends_on_until_the_address_follows(
 
 
 async def test_connections_end_with_the_forwarding_when_the_address_never_follows(
-    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
-    monkeypatch.setattr(forwarding, "FORWARD_S", 0.5)
     async with setup(tmp_path, free_ports) as there:
         leader = await there.leader()
         there.follow(leader)
@@ -248,8 +247,10 @@ async def test_connections_end_with_the_forwarding_when_the_address_never_follow
         to = next(member for member in there.brokers if member != leader)
         await become(lambda: part_of(there.brokers[to]).has_caught_up().holds)
         async with there.client() as peer:
+            begun = asyncio.get_running_loop().time()
             await part_of(there.brokers[leader]).transfer(to)
             assert (await peer.send("t", b"one")).code == ResponseCode.SUCCESS
+            end_forwarding(there.brokers[leader], begun)
             await peer.connection.wait_closed()
         await there.registered(there.addresses(to, there.brokers[to].address))
 
