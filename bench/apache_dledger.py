@@ -8,7 +8,8 @@ from pathlib import Path
 
 from raptormq.client import AdminClient
 from raptormq.errors import NoRoute
-from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, free_port
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers
+from tests.ports import free_port
 
 MEMBERS = ("n0", "n1", "n2")
 _GROUP = "broker-a"

@@ -15,7 +15,7 @@ from pathlib import Path
 from raptormq.client import AdminClient
 from tests.faults.broker_process import serving
 from tests.interop.raptormq_dev import ANY_DISK
-from tests.interop.rocketmq_java import free_port, free_port_run
+from tests.ports import free_port, free_port_run
 
 BROKERS = ("broker-a", "broker-b", "broker-c")
 _QUIET = ("--metrics-port", "-1", "--log-level", "warning")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import threading
@@ -25,11 +24,10 @@ def running_broker(folder: Path, **settings: str) -> Iterator[str]:
     Raises:
         BrokerFailed: The process ended or was not ready in time.
     """
-    namesrv_port, broker_port, metrics_port = _free_ports(3)
     log_path = folder / "raptormq.log"
     command = [str(Path(sys.executable).with_name("raptormq")), "dev", "--host", "127.0.0.1"]
-    command += ["--data-dir", str(folder / "store"), "--namesrv-port", str(namesrv_port)]
-    command += ["--broker-port", str(broker_port), "--metrics-port", str(metrics_port)]
+    command += ["--data-dir", str(folder / "store")]
+    command += ["--namesrv-port", "0", "--broker-port", "0", "--metrics-port", "0"]
     if settings:
         config = folder / "broker.conf"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
@@ -39,23 +37,24 @@ def running_broker(folder: Path, **settings: str) -> Iterator[str]:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
-            _wait_until_ready(process, log_path)
-            yield f"127.0.0.1:{namesrv_port}"
+            yield _wait_until_ready(process, log_path)
         finally:
             _stop(process)
 
 
-def _wait_until_ready(process: subprocess.Popen[str], log_path: Path) -> None:
-    # The process prints a line "ready". If it hangs before, the timer kills it, which ends the loop over its output.
+def _wait_until_ready(process: subprocess.Popen[str], log_path: Path) -> str:
+    """Wait for the line "ready", and return the name server's address in it."""
+    # If the process hangs before, the timer kills it, which ends the loop over its output.
     watchdog = threading.Timer(READY_WITHIN_S, process.kill)
     watchdog.start()
     try:
         assert process.stdout is not None
-        ready = any(line.startswith("ready") for line in process.stdout)
+        ready = next((line for line in process.stdout if line.startswith("ready ")), "")
     finally:
         watchdog.cancel()
     if not ready:
         raise BrokerFailed(f"raptormq dev did not get ready:\n{log_path.read_text(errors='replace')[-2000:]}")
+    return dict(part.split("=", 1) for part in ready.split()[1:])["namesrv"]
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
@@ -64,11 +63,3 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.wait(STOP_WITHIN_S)
     except subprocess.TimeoutExpired:
         process.kill()
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

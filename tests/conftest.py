@@ -12,15 +12,16 @@ import inspect
 import logging
 import random
 import signal
-import socket
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+
+from tests.ports import reserved_port
 
 ASYNC_SHARE_OF_TIMEOUT = 5 / 6
 """Time limit of a test coroutine. It is less than that of pytest-timeout, so that the cancelled coroutine can
@@ -97,32 +98,10 @@ def _logging_of_its_own() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-@contextmanager
-def _reserved_port() -> Iterator[int]:
-    """Return a free TCP port of 127.0.0.1 below 32768. Linux assigns higher ports to outgoing connections and to port
-    0, so this port stays free until the test uses it. An abstract socket with its number reserves it among the test
-    processes.
-    """
-    while True:
-        port = _chance.randrange(20_000, 32_000)
-        with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
-            try:
-                reservation.bind(f"\0raptormq-test-port-{port}")
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            probe.close()
-            yield port
-            return
-
-
-_chance = random.SystemRandom()
-
-
 @pytest.fixture
 def free_port() -> Iterator[int]:
     """A free TCP port of 127.0.0.1."""
-    with _reserved_port() as port:
+    with reserved_port() as port:
         yield port
 
 
@@ -130,4 +109,4 @@ def free_port() -> Iterator[int]:
 def free_ports() -> Iterator[Callable[[int], list[int]]]:
     """`free_ports(n)`: n different free TCP ports of 127.0.0.1."""
     with ExitStack() as reserved:
-        yield lambda count: [reserved.enter_context(_reserved_port()) for _ in range(count)]
+        yield lambda count: [reserved.enter_context(reserved_port()) for _ in range(count)]

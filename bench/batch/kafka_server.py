@@ -11,7 +11,8 @@ import uuid
 from pathlib import Path
 
 from bench.batch.programs import BenchBuild
-from tests.interop.rocketmq_java import WatchedProcess, free_port_run, java
+from tests.interop.rocketmq_java import WatchedProcess, java
+from tests.ports import free_port_run
 
 HEAP = "2g"
 START_TIMEOUT_S = 60.0

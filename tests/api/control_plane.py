@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any, Self
 import yaml
 
 from raptormq.errors import ConfigError, RaptorMQError
+from tests.ports import free_port
 
 PROGRAMS = ("etcd", "kube-apiserver")
 START_S = 60.0
@@ -51,17 +51,6 @@ def program(name: str) -> str:
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Return free ports of the loopback interface."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class ControlPlane:
     """Context manager that runs both processes. `users` maps names to tokens. The user `admin` has all permissions."""
 
@@ -69,7 +58,7 @@ class ControlPlane:
         self._folder = folder
         self._users = users or {}
         self._processes: list[subprocess.Popen[bytes]] = []
-        client, peer, self._port = free_ports(3)
+        client, peer, self._port = free_port(), free_port(), free_port()
         self._etcd_client, self._etcd_peer = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
         self.server = f"https://127.0.0.1:{self._port}"
 

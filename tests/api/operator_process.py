@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.api.control_plane import free_ports
 from tests.api.peers import address_of
+from tests.ports import free_port
 
 GRACE_S = 30.0
 """Environment variables of the pod."""
@@ -31,7 +31,7 @@ class OperatorProcess:
     """Context manager that runs the operator, and kills it at the end if it still runs."""
 
     def __init__(self, folder: Path, kubeconfig: Path, name: str = "operator", **environment: str) -> None:
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self.log = folder / f"{name}.log"
         self._environment = os.environ | {
             "KUBECONFIG": str(kubeconfig),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from raptormq.client import AdminClient
 from tests.faults.broker_process import serving
-from tests.interop.rocketmq_java import free_port, free_port_run
+from tests.ports import free_port, free_port_run
 
 CLUSTER, BROKER = "RaftCluster", "RaftNode00"
 CONF = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 from raptormq.client import AdminClient
 from tests.broker.harness import SMALL
 from tests.faults.broker_process import serving
-from tests.interop.rocketmq_java import free_port, free_port_run
+from tests.ports import free_port, free_port_run
 
 LOOK_S = 0.02
 MASTER, SLAVE = "master", "slave"

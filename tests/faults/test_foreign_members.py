@@ -24,7 +24,7 @@ from raptormq.raft import Message as RaftMessage
 from raptormq.transport.pool import ConnectionPool
 from tests.faults.broker_process import serving
 from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
-from tests.interop.rocketmq_java import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(300)
 

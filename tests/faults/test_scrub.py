@@ -14,7 +14,7 @@ from raptormq.protocol.codes import RequestCode
 from tests.faults.broker_process import RAPTORMQ, Client, process
 from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
 from tests.faults.ha_processes import MASTER, SLAVE, ha_processes
-from tests.interop.rocketmq_java import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(120)
 SEGMENT_BYTES = 256 << 10

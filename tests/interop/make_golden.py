@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, build, free_port, free_port_run, java
+from tests.interop.rocketmq_java import JavaBuild, Release, RocketMQServers, build, java
 from tests.interop.rocketmq_java.recording import Frame, RecordingProxy
+from tests.ports import free_port, free_port_run
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 PACKAGE = "io.raptormq.interop.golden"

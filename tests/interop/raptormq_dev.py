@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.interop.rocketmq_java import WatchedProcess, free_port, free_port_run
+from tests.interop.rocketmq_java import WatchedProcess
+from tests.ports import free_port, free_port_run
 
 START_TIMEOUT_S = 60.0
 ANY_DISK = {

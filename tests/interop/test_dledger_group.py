@@ -13,7 +13,8 @@ from raptormq.client import AdminClient
 from tests.broker.replication.balancer import Balancer
 from tests.faults.dledger_processes import BROKER, CLUSTER, dledger_group
 from tests.interop.mqadmin import Place, run
-from tests.interop.rocketmq_java import Release, build, free_port, java
+from tests.interop.rocketmq_java import Release, build, java
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -18,8 +18,9 @@ from raptormq.errors import ServerError
 from tests.cli.conftest import start_server
 from tests.interop.make_reference import PATIENCE
 from tests.interop.mqadmin_users import PROVIDERS
-from tests.interop.rocketmq_java import RocketMQServers, build, free_port
+from tests.interop.rocketmq_java import RocketMQServers, build
 from tests.interop.test_access_control import SECURED
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

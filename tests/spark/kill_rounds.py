@@ -15,7 +15,6 @@ import asyncio
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ import click
 
 from raptormq.client import Message, PullConsumer
 from raptormq.errors import RaptorMQError
+from tests.ports import free_port
 from tests.spark.copying_driver import OFFSETS_PER_BATCH
 from tests.spark.sending import send
 from tests.spark.servers import Servers, stored
@@ -295,15 +295,6 @@ def report(result: Result) -> str:
     )
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 @click.command()
 @click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Number of rounds.")
 @click.option("--seed", default=1, show_default=True, help="Chooses the faults, their order and their times.")
@@ -314,7 +305,7 @@ def main(rounds: int, seed: int, log: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="raptormq-kills-") as name:
         folder = Path(name)
         try:
-            result = asyncio.run(run(folder, _free_ports(2), seed, chosen(seed, rounds), click.echo))
+            result = asyncio.run(run(folder, [free_port(), free_port()], seed, chosen(seed, rounds), click.echo))
         finally:
             if log is not None:
                 log.write_bytes((folder / "driver.log").read_bytes())

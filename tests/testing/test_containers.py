@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ from testcontainers.core.config import ConnectionMode
 from raptormq.client import BlockingProducer, Message
 from raptormq.errors import ConfigError
 from raptormq.testing.containers import NAME_SERVER_PORT, RaptorMQContainer, start_command
+from tests.ports import free_port
 
 
 class Engine:
@@ -28,9 +28,7 @@ class Engine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.name_server_port: int = probe.getsockname()[1]
+        self.name_server_port = free_port()
         self.created: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None
         self.client = SimpleNamespace(close=lambda: None)

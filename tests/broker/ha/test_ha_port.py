@@ -17,7 +17,7 @@ from raptormq.errors import ConfigError
 from raptormq.protocol.codes import ResponseCode
 from tests.broker.ha.pair import Pair, become, end_of, master_of, pair, read, slave_of
 from tests.broker.harness import connected, running
-from tests.interop.rocketmq_java import free_port_run
+from tests.ports import free_port_run
 
 Ports = Callable[[int], list[int]]
 HEAD = struct.Struct(">qi")

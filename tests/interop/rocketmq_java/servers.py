@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.ports import free_port, free_port_run
+
 from .build import JavaBuild, Release
-from .ports import free_port, free_port_run
 from .registration import wait_until_listed
 from .watched_process import WatchedProcess, java
 
