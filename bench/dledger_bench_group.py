@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.batch.own_topic import TOPIC
 from raptormq.client import AdminClient
-from tests.faults.dledger_processes import DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import FAST_ELECTIONS, DledgerProcesses, dledger_group
 
 QUEUES = 16
 _SETTINGS = "mappedFileSizeCommitLog=1G\nflushDiskType=ASYNC_FLUSH\n"
@@ -25,7 +25,7 @@ async def bench_group(
     folder = Path(tempfile.mkdtemp(prefix="raptormq-bench-"))
     try:
         async with AsyncExitStack() as opened:
-            group = await opened.enter_async_context(dledger_group(folder, settings))
+            group = await opened.enter_async_context(dledger_group(folder, f"{FAST_ELECTIONS}{settings}"))
             admin = await opened.enter_async_context(AdminClient(name_servers=group.name_server))
             await group.leader(admin)
             await admin.create_topic(TOPIC, queues, queues, attributes={"queue.type": queue_type})

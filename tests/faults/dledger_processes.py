@@ -1,7 +1,8 @@
 """Processes of a name server and of the members of a Dledger group, which tests kill, wipe and restart.
 
-The settings are those of the three ``broker.conf`` in guides for Apache RocketMQ, except for ports and paths, and with
-small files.
+The settings are those of the three ``broker.conf`` in guides for Apache RocketMQ, except for ports and paths, with
+small files, and with an election timeout that a leader on a busy machine does not exceed. The end of a leader's process
+is noticed without it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from raptormq.client import AdminClient
+from raptormq.client import AdminClient, ClientConfig
+from raptormq.protocol.signing import Credentials
 from tests.faults.broker_process import serving
 from tests.ports import free_port, free_port_run
 
+FAST_ELECTIONS = "dLegerElectionTimeout=1000\n"
+"""The default of brokers, for measurements and for leaders that stop responding while their process runs."""
 CLUSTER, BROKER = "RaftCluster", "RaftNode00"
 CONF = """\
 brokerClusterName = {cluster}
@@ -35,6 +40,7 @@ sendMessageThreadPoolNums=16
 brokerIP1={host}
 metricsPort={metrics}
 metricsHost={host}
+dLegerElectionTimeout=5000
 mappedFileSizeCommitLog=8M
 diskMaxUsedSpaceRatio=95
 diskSpaceCleanForciblyRatio=98
@@ -42,6 +48,9 @@ diskSpaceWarningLevelRatio=100
 """
 
 
+PATIENCE_S = 60.0
+"""Limit of a request or a send that must not fail, however slow the machine is. After a shorter one, a send is repeated
+and its message may be stored twice."""
 NAME_SERVER = "ns"
 """Name of the name server among the hosts."""
 
@@ -52,6 +61,22 @@ class Host:
 
     address: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
+
+
+_TRANSFER_PATIENTLY = """\
+import runpy, sys
+from raptormq.broker.replication import forwarding, replication
+forwarding.HOLD_S = forwarding._ANSWER_S = replication._TRANSFER_S = 60.0
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+PATIENT_HOSTS: Mapping[str, Host] = {
+    NAME_SERVER: Host(),
+    **dict.fromkeys(("n0", "n1", "n2"), Host(enter=(sys.executable, "-c", _TRANSFER_PATIENTLY))),
+}
+"""This machine, with members that give a transfer of leadership a minute instead of two seconds, and hold and forward
+sends for as long: for tests in which a transfer must succeed and no send may be refused, however slow the disk is.
+"""
 
 
 class DledgerProcesses:
@@ -98,6 +123,10 @@ class DledgerProcesses:
 
     def root(self, member: str) -> Path:
         return self.folder / f"node-{member}"
+
+    def clients(self, credentials: Credentials | None = None) -> ClientConfig:
+        """Return the settings of clients. A request of theirs fails if a connection ends, but not on a slow machine."""
+        return ClientConfig(name_servers=self.name_server, credentials=credentials, request_timeout=PATIENCE_S)
 
     def address(self, member: str) -> str:
         """Return the address of a member for clients."""

@@ -42,7 +42,7 @@ from raptormq.client.consumer.pull import PullRequest, pull
 from raptormq.client.consumer.subscription import subscription_to
 from raptormq.errors import RaptorMQError
 from raptormq.transport.pool import ConnectionPool
-from tests.faults.dledger_processes import BROKER, NAME_SERVER, DledgerProcesses
+from tests.faults.dledger_processes import BROKER, FAST_ELECTIONS, NAME_SERVER, DledgerProcesses
 from tests.faults.ledger import QUEUES, TOPIC, Ledger, read_queue
 from tests.faults.linearizable_log import End, Pull, violations
 from tests.faults.network import NamespacesRefused, Network, network
@@ -378,7 +378,7 @@ async def run(folder: Path, seed: int, faults: Sequence[Fault], told: Callable[[
     async with AsyncExitStack() as opened:
         net = opened.enter_context(network((NAME_SERVER, *MEMBERS)))
         await opened.enter_async_context(volumes(folder))
-        processes = DledgerProcesses(folder, opened, hosts=net.hosts)
+        processes = DledgerProcesses(folder, opened, FAST_ELECTIONS, hosts=net.hosts)
         await processes.start_name_server()
         await asyncio.gather(*map(processes.start, MEMBERS))
         admin = await opened.enter_async_context(AdminClient(name_servers=processes.name_server))

@@ -17,8 +17,15 @@ TOPIC = "ledger"
 class Ledger:
     """Sends numbers, each once, and records those that were acknowledged."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, timeout: float = 2.0) -> None:
+        """Create a sender that has sent nothing.
+
+        Args:
+            timeout: limit of a send in seconds. A short one is for faults in which a member does not respond. A test in
+                which no send may be refused needs one that a stalled machine does not exceed.
+        """
         self._producer = producer
+        self._timeout = timeout
         self.acknowledged: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
         self.refused: list[str] = []
         self.times: list[float] = []
@@ -41,7 +48,7 @@ class Ledger:
         while not self._stopping:
             append = Append(number, clock())
             try:
-                result = await self._producer.send(Message(TOPIC, b"%d" % number), queue=queue, timeout=2)
+                result = await self._producer.send(Message(TOPIC, b"%d" % number), queue=queue, timeout=self._timeout)
                 if result.status is SendStatus.SEND_OK:
                     append = Append(number, append.invoked, clock(), result.queue_offset)
                     self.acknowledged[queue_id].append(number)

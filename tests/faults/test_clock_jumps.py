@@ -18,7 +18,7 @@ import pytest
 from raptormq.client import AdminClient, Delay, Message, MessageQueue, Producer, ProducerConfig, PullConsumer
 from raptormq.protocol.codes import RequestCode
 from tests.faults.broker_process import Client
-from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import BROKER, PATIENCE_S, PATIENT_HOSTS, DledgerProcesses, dledger_group
 from tests.faults.ledger import QUEUES, TOPIC, Ledger, assert_whole
 from tests.faults.shifted_clock import ShiftedClocks
 
@@ -72,17 +72,17 @@ class Group:
 @asynccontextmanager
 async def group(folder: Path) -> AsyncIterator[Group]:
     clocks = ShiftedClocks(folder)
-    async with dledger_group(folder, SLOW_ELECTIONS, environment=clocks.environment) as processes:
+    async with dledger_group(folder, SLOW_ELECTIONS, hosts=PATIENT_HOSTS, environment=clocks.environment) as processes:
         server = processes.name_server
-        producer = Producer("senders", name_servers=server, config=ProducerConfig(retries=0))
+        producer = Producer("senders", name_servers=server, config=ProducerConfig(retries=0, send_timeout=PATIENCE_S))
         consumer = PullConsumer(name_servers=server)
-        async with AdminClient(name_servers=server) as admin, producer, consumer:
+        async with AdminClient(client_config=processes.clients()) as admin, producer, consumer:
             leader = await processes.leader(admin)
             for member in processes.ports:
                 await processes.probed(member, "/replication/caught-up")
             await admin.create_topic(TOPIC, QUEUES, QUEUES)
             await admin.create_topic(LATER, 1, 1)
-            found = Group(processes, admin, producer, consumer, clocks, Ledger(producer), leader)
+            found = Group(processes, admin, producer, consumer, clocks, Ledger(producer, PATIENCE_S), leader)
             found.ledger.begin()
             await found.ledger.grow(100)
             yield found

@@ -13,15 +13,17 @@ import pytest
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig
 from raptormq.protocol.codes import RequestCode
 from tests.faults.broker_process import RAPTORMQ, Client, serving
-from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import BROKER, PATIENCE_S, PATIENT_HOSTS, DledgerProcesses, dledger_group
 from tests.faults.ledger import QUEUES, TOPIC, Ledger, assert_whole
 
 pytestmark = pytest.mark.timeout(300)
 
+PATIENT = ProducerConfig(send_timeout=PATIENCE_S)
+
 
 async def test_the_group_outlives_its_leaders_and_a_disk(tmp_path: Path) -> None:
     async with dledger_group(tmp_path) as processes:
-        admin = AdminClient(name_servers=processes.name_server)
+        admin = AdminClient(client_config=processes.clients())
         producer = Producer("senders", name_servers=processes.name_server, config=ProducerConfig(retries=0))
         await admin.start()
         await producer.start()
@@ -87,10 +89,13 @@ async def command(*arguments: str) -> tuple[int, str, str]:
 
 
 async def test_the_command_line_shows_the_members_and_hands_leadership_over(tmp_path: Path) -> None:
-    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with (
+        dledger_group(tmp_path, hosts=PATIENT_HOSTS) as processes,
+        AdminClient(client_config=processes.clients()) as admin,
+    ):
         leader = await processes.leader(admin)
         to = next(member for member in processes.ports if member != leader)
-        servers = ("-n", processes.name_server)
+        servers = ("-n", processes.name_server, "--timeout", str(PATIENCE_S))
         code, shown, _ = await command("cluster", "describe", BROKER, *servers)
         assert code == 0
         assert f"{leader} leads in term" in shown
@@ -126,14 +131,14 @@ async def test_a_broker_without_copies_becomes_the_first_member_with_what_retent
         alone = tmp_path / "alone.conf"
         text = processes.conf("n0").read_text(encoding="utf-8")
         alone.write_text(text.replace("enableDLegerCommitLog=true", "enableDLegerCommitLog=false"), encoding="utf-8")
-        admin = await opened.enter_async_context(AdminClient(name_servers=processes.name_server))
+        admin = await opened.enter_async_context(AdminClient(client_config=processes.clients()))
         async with serving(
             ["broker", "-c", str(alone), "--log-level", "warning"], log=tmp_path / "alone.log"
         ) as broker:
             address = f"127.0.0.1:{processes.ports['n0']}"
             await admin.create_topic(TOPIC, 1, 1, brokers=[address])
             await admin.create_topic("batches", 1, 1, attributes={"queue.type": "BatchCQ"}, brokers=[address])
-            async with Producer("senders", name_servers=processes.name_server) as producer:
+            async with Producer("senders", name_servers=processes.name_server, config=PATIENT) as producer:
                 await producer.send(Message("batches", b"single"))
                 await producer.send_batch([Message("batches", b"one"), Message("batches", b"two")])
                 for number in range(30):
@@ -160,20 +165,20 @@ async def test_a_broker_without_copies_becomes_the_first_member_with_what_retent
         assert (now.min_offset, now.max_offset) == (bounds.min_offset, 30)
         batches = (await admin.topic_stats("batches"))[MessageQueue("batches", BROKER, 0)]
         assert (batches.min_offset, batches.max_offset) == (3, 6)
-        async with Producer("senders", name_servers=processes.name_server) as producer:
+        async with Producer("senders", name_servers=processes.name_server, config=PATIENT) as producer:
             assert (await producer.send(Message("batches", b"last"))).queue_offset == 6
 
 
 async def test_all_members_are_restarted_by_the_probes_and_producers_go_on(tmp_path: Path) -> None:
     """Restart the members like the operator: each follower, then the leader after a transfer."""
     async with (
-        dledger_group(tmp_path) as processes,
-        AdminClient(name_servers=processes.name_server) as admin,
+        dledger_group(tmp_path, hosts=PATIENT_HOSTS) as processes,
+        AdminClient(client_config=processes.clients()) as admin,
         Producer("senders", name_servers=processes.name_server, config=ProducerConfig(retries=0)) as producer,
     ):
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, QUEUES, QUEUES)
-        ledger = Ledger(producer)
+        ledger = Ledger(producer, PATIENCE_S)
         ledger.begin()
         await ledger.grow(100)
         order = [*(member for member in processes.ports if member != leader), leader]

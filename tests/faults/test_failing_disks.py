@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import AdminClient, Producer, ProducerConfig
-from tests.faults.dledger_processes import dledger_group
+from tests.faults.dledger_processes import FAST_ELECTIONS, dledger_group
 from tests.faults.failing_disk import Failing, FailingDisks
 from tests.faults.ledger import QUEUES, TOPIC, Ledger, assert_whole
 
@@ -40,7 +40,9 @@ async def test_it_takes_no_part_until_it_is_restarted(
     def environment(member: str) -> dict[str, str]:
         return disks.environment(member, tmp_path / f"node-{member}")
 
-    async with dledger_group(tmp_path, f"flushDiskType={flush}\n", environment=environment) as processes:
+    async with dledger_group(
+        tmp_path, f"{FAST_ELECTIONS}flushDiskType={flush}\n", environment=environment
+    ) as processes:
         servers = processes.name_server
         producer = Producer("senders", name_servers=servers, config=ProducerConfig(retries=0))
         async with AdminClient(name_servers=servers) as admin, producer:

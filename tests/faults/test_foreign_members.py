@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from raptormq.broker.replication.codec import encode_head
-from raptormq.client import AdminClient, ClientConfig, Message, Producer
+from raptormq.client import AdminClient, Message, Producer, ProducerConfig
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.protocol.signing import Credentials
 from raptormq.raft import Append, Position, VoteRequest
 from raptormq.raft import Message as RaftMessage
 from raptormq.transport.pool import ConnectionPool
+from tests.broker.harness import saved
 from tests.faults.broker_process import serving
-from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import BROKER, PATIENCE_S, DledgerProcesses, dledger_group
 from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(300)
@@ -39,8 +40,7 @@ ACCESS = (
 
 @asynccontextmanager
 async def admin_of(processes: DledgerProcesses, credentials: Credentials | None = None) -> AsyncIterator[AdminClient]:
-    config = ClientConfig(name_servers=processes.name_server, credentials=credentials)
-    admin = AdminClient(client_config=config)
+    admin = AdminClient(client_config=processes.clients(credentials))
     await admin.start()
     try:
         yield admin
@@ -49,7 +49,9 @@ async def admin_of(processes: DledgerProcesses, credentials: Credentials | None 
 
 
 async def send(processes: DledgerProcesses, count: int = 50) -> None:
-    async with Producer("senders", name_servers=processes.name_server) as producer:
+    async with Producer(
+        "senders", name_servers=processes.name_server, config=ProducerConfig(send_timeout=PATIENCE_S)
+    ) as producer:
         for number in range(count):
             await producer.send(Message(TOPIC, b"%d" % number))
 
@@ -152,8 +154,8 @@ async def promised(processes: DledgerProcesses, member: str, other: str, end: in
     """Wait until a member has saved that another one has the log up to ``end``."""
     file = processes.root(member) / "config/dledgerCommit.json"
     while True:
-        saved = json.loads(file.read_text()).get("promises", []) if file.exists() else []
-        if any(each[0] == other and each[2][3][0] >= end for each in saved):
+        promises = json.loads(saved(file) or b"{}").get("promises", [])
+        if any(each[0] == other and each[2][3][0] >= end for each in promises):
             return
         await asyncio.sleep(LOOK_S)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.client import AdminClient, Message, MessageQueue, Producer, PullConsumer
+from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig, PullConsumer
 from raptormq.protocol.codes import RequestCode
 from tests.faults.broker_process import RAPTORMQ, Client, process
-from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import BROKER, PATIENCE_S, DledgerProcesses, dledger_group
 from tests.faults.ha_processes import MASTER, SLAVE, ha_processes
 from tests.ports import free_port
 
@@ -31,7 +31,8 @@ def body(number: int) -> bytes:
 
 
 async def fill(name_server: str, topic: str) -> None:
-    async with Producer("senders", name_servers=name_server) as producer:
+    config = ProducerConfig(send_timeout=PATIENCE_S)
+    async with Producer("senders", name_servers=name_server, config=config) as producer:
         queue = MessageQueue(topic, BROKER, 0)
         await asyncio.gather(*(producer.send(Message(topic, body(number)), queue=queue) for number in range(COUNT)))
 
@@ -66,7 +67,7 @@ async def describe(processes: DledgerProcesses, *options: str) -> tuple[str, str
 async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_on_the_leader(tmp_path: Path) -> None:
     async with (
         dledger_group(tmp_path, f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as processes,
-        AdminClient(name_servers=processes.name_server) as admin,
+        AdminClient(client_config=processes.clients()) as admin,
     ):
         leader = await processes.leader(admin)
         await admin.create_topic("T", 1, 1)
@@ -96,7 +97,7 @@ async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_
 
 async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> None:
     more = f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n"
-    async with dledger_group(tmp_path, more) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with dledger_group(tmp_path, more) as processes, AdminClient(client_config=processes.clients()) as admin:
         await processes.leader(admin)
         await admin.create_topic("T", 1, 1)
         await fill(processes.name_server, "T")

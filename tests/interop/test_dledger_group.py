@@ -11,7 +11,7 @@ import pytest
 
 from raptormq.client import AdminClient
 from tests.broker.replication.balancer import Balancer
-from tests.faults.dledger_processes import BROKER, CLUSTER, dledger_group
+from tests.faults.dledger_processes import BROKER, CLUSTER, PATIENT_HOSTS, dledger_group
 from tests.interop.mqadmin import Place, run
 from tests.interop.rocketmq_java import Release, build, java
 from tests.ports import free_port
@@ -33,7 +33,7 @@ def class_path() -> str:
 
 
 async def test_the_java_client_goes_on_with_the_next_leader(tmp_path: Path, class_path: str) -> None:
-    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with dledger_group(tmp_path) as processes, AdminClient(client_config=processes.clients()) as admin:
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, 1, 1)
         arguments = [processes.name_server, TOPIC, str(COUNT), "1000"]
@@ -66,7 +66,7 @@ async def test_the_next_leader_delivers_timers_and_asks_about_transactions(tmp_p
     """Both are only in the log, and what the killed leader has started is not repeated."""
     count, due_ms = 20, 15_000
     more = "transactionTimeOut=15000\ntransactionCheckInterval=1000\n"
-    async with dledger_group(tmp_path, more) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with dledger_group(tmp_path, more) as processes, AdminClient(client_config=processes.clients()) as admin:
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, 1, 1)
         arguments = [processes.name_server, TOPIC, str(count), str(due_ms)]
@@ -109,7 +109,7 @@ async def test_the_java_client_follows_the_address_of_the_leader_without_a_route
     address = f"127.0.0.1:{balancer.port}"
     async with (
         dledger_group(tmp_path, leader_address=address) as processes,
-        AdminClient(name_servers=processes.name_server) as admin,
+        AdminClient(client_config=processes.clients()) as admin,
     ):
         leader = await processes.leads(admin)
         balancer.target = processes.leader_ports[leader]
@@ -132,7 +132,10 @@ async def test_the_java_client_follows_the_address_of_the_leader_without_a_route
 async def test_the_java_client_notices_nothing_of_a_planned_transfer(tmp_path: Path, class_path: str) -> None:
     """It refreshes the route every 30 s. Until then the old leader forwards its sends."""
     count = 3_000
-    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with (
+        dledger_group(tmp_path, hosts=PATIENT_HOSTS) as processes,
+        AdminClient(client_config=processes.clients()) as admin,
+    ):
         leader = await processes.leader(admin)
         await admin.create_topic(TOPIC, 1, 1)
         arguments = [processes.name_server, TOPIC, str(count), "30000"]
@@ -151,7 +154,7 @@ async def test_the_java_client_notices_nothing_of_a_planned_transfer(tmp_path: P
 
 async def test_mqadmin_shows_the_leader_as_0_and_followers_by_their_numbers(tmp_path: Path) -> None:
     built = build()
-    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with dledger_group(tmp_path) as processes, AdminClient(client_config=processes.clients()) as admin:
         leader = await processes.leader(admin)
         addresses = {member: f"127.0.0.1:{port}" for member, port in processes.ports.items()}
         expected = {addresses[member]: 0 if member == leader else int(member[1:]) + 1 for member in addresses}
@@ -173,7 +176,7 @@ async def test_mqadmin_shows_the_leader_as_0_and_followers_by_their_numbers(tmp_
 async def test_mqadmin_gets_from_the_leader_what_it_asks_a_controller_for(tmp_path: Path, release: Release) -> None:
     built = build()
     built.client_class_path(release)
-    async with dledger_group(tmp_path) as processes, AdminClient(name_servers=processes.name_server) as admin:
+    async with dledger_group(tmp_path) as processes, AdminClient(client_config=processes.clients()) as admin:
         leader = await processes.leader(admin)
         addresses = {member: processes.address(member) for member in processes.ports}
         follower, other = (member for member in processes.ports if member != leader)

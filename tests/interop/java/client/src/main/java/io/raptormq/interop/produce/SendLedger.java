@@ -13,7 +13,7 @@ import org.apache.rocketmq.remoting.exception.RemotingException;
  * Arguments: name servers, topic, how many, the interval (ms) at which the client asks for routes.
  */
 public final class SendLedger {
-    private static final int PATIENCE_MS = 3_000;
+    private static final int PATIENCE_MS = 60_000;
     private static final int PAUSE_MS = 50;
 
     private SendLedger() {}
