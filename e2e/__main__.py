@@ -74,7 +74,7 @@ def main() -> int:
         say(f"FAILED: {str(error) or type(error).__name__}")
         if not isinstance(error, RaptorMQError | KeyboardInterrupt | SystemExit):
             traceback.print_exc()
-        evidence.save(kubernetes, folder / "evidence")
+        evidence.save(kubernetes, folder / "evidence", error)
         say(f"logs, events and objects are in {folder / 'evidence'}")
         keep_folder, keep_cluster = True, options.keep
         return 1
@@ -84,7 +84,7 @@ def main() -> int:
                 f"the cluster is kept: KUBECONFIG={kubernetes.kubeconfig}, kind delete cluster --name {kubernetes.name}"
             )
         else:
-            kubernetes.delete()
+            _delete(kubernetes)
         if not keep_folder:
             shutil.rmtree(folder)
     say("everything is exactly as it has to be")
@@ -242,6 +242,14 @@ def count_with_spark(kubernetes: Kubernetes, image: str, expected: dict[str, rec
         kubernetes.load(image)
     with step("Spark counts everything once, with two executors"):
         spark_jobs.batch(kubernetes, image, expected)
+
+
+def _delete(kubernetes: Kubernetes) -> None:
+    """Delete the cluster. An error does not change the result of the run."""
+    try:
+        kubernetes.delete()
+    except RaptorMQError as error:
+        say(f"the cluster was not deleted: {error}")
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

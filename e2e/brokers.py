@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from e2e import chart_upgrade, records, rules
 from e2e.errors import Failed
@@ -17,11 +19,12 @@ OPERATOR_NAMESPACE = chart_upgrade.OPERATOR_NAMESPACE
 CLUSTER = "brokercluster/demo"
 TOPIC = "topic/flights"
 VICTIM = "demo-broker-0-0-0"
-SEND_TIMEOUT_S = 240.0
+READY_TIMEOUT_S = 180
+SEND_TIMEOUT_S = 600.0
 READY_S = 15
 """Time limit in seconds for a cluster of two groups, with the image on the node, on a busy machine."""
-PACE_S = 0.25
-"""Pause in seconds between two chunks of the second half of the records, which then takes 25 s."""
+PACE_S = 0.3
+"""Pause in seconds between two small chunks of the second half of the records, which takes at most 300 s."""
 
 
 def install(kubernetes: Kubernetes, image: str) -> None:
@@ -38,15 +41,18 @@ def install(kubernetes: Kubernetes, image: str) -> None:
     with step("kubectl apply a BrokerCluster of 2 groups and a Topic of 8 queues, until both are ready"):
         for name in ("cluster.yaml", "topic.yaml"):
             kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
-        kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=180)
+        kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
     say(f"the cluster was Ready {_ready_after(kubernetes):.0f} s after its creation, the goal is less than {READY_S}")
     with step("network policies select running pods"):
         chart_upgrade.policies_select_pods(kubernetes, OPERATOR_NAMESPACE, NAMESPACE)
+    kubernetes.wait_until(
+        "all 2 brokers and 2 name servers are ready", partial(_all_ready, kubernetes), READY_TIMEOUT_S
+    )
+
+
+def _all_ready(kubernetes: Kubernetes) -> bool:
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
-    if (status["brokersReady"], status["nameServersReady"]) != ("2/2", "2/2"):
-        raise Failed(
-            f"the cluster is ready with {status['brokersReady']} brokers, {status['nameServersReady']} name servers"
-        )
+    return (status["brokersReady"], status["nameServersReady"]) == ("2/2", "2/2")
 
 
 def make_namespace(kubernetes: Kubernetes) -> None:
@@ -75,9 +81,16 @@ def stored(kubernetes: Kubernetes, cluster: str, topic: str, namespace: str = NA
     return int(json.loads(text)["messages"])
 
 
+def uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
+    """Return the uid of an object; empty if it does not exist."""
+    found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
+    return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")
+
+
 def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
-    """Send every record from a pod. When half of them are acknowledged, delete the pod of a broker."""
-    before = kubernetes.get("pod", VICTIM, "-n", NAMESPACE)["metadata"]["uid"]
+    """Send every record from a pod. When half of them are acknowledged, delete the pod of a broker, and send until it
+    is replaced."""
+    before = uid(kubernetes, "pod", VICTIM)
     sender = Sender(kubernetes, NAMESPACE, "sender")
     sender.bring(sent)
     sender.start(image, name_servers(kubernetes), "flights", pace_s=PACE_S)
@@ -85,13 +98,17 @@ def send(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None
     def take_away() -> None:
         say(f"now pod {VICTIM} is deleted")
         kubernetes.kubectl("delete", "pod", VICTIM, "-n", NAMESPACE, "--wait=false")
+        kubernetes.wait_until(f"{VICTIM} is replaced", replaced, READY_TIMEOUT_S)
+        if sender.phase != "Running":
+            raise Failed(f"the sender ended before {VICTIM} was replaced")
+
+    def replaced() -> bool:
+        return uid(kubernetes, "pod", VICTIM) not in ("", before) and kubernetes.is_ready(CLUSTER, NAMESPACE)
 
     outcome = sender.follow(take_away, SEND_TIMEOUT_S)
     if outcome.get("acknowledged") != len(sent):
         raise Failed(f"{outcome} at the end of the sender, expected {len(sent)} acknowledged records")
-    kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=120)
-    if kubernetes.get("pod", VICTIM, "-n", NAMESPACE)["metadata"]["uid"] == before:
-        raise Failed(f"{VICTIM} was not replaced")
+    kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
     say(f"{len(sent)} records acknowledged: {outcome['by_broker']}, failures on the way: {outcome['failures']}")
 
 

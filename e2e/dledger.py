@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from e2e import command_line, records
-from e2e.brokers import NAMESPACE, stored
+from e2e.brokers import NAMESPACE, stored, uid
 from e2e.errors import Failed
 from e2e.java_pod import STOP, JavaPod
 from e2e.kubernetes import Kubernetes
@@ -21,7 +21,7 @@ CLUSTER = f"brokercluster/{NAME}"
 TOPIC = "topic/ledger-flights"
 READY_TIMEOUT_S = 240
 BACK_TIMEOUT_S = 180
-SEND_TIMEOUT_S = 600.0
+SEND_TIMEOUT_S = 900.0
 FOLLOWED = "followed"
 """Topic of the Java clients."""
 ROUTES_MS = 600_000
@@ -33,8 +33,7 @@ above it and far below `ROUTES_MS`, so that only a client without the Service ex
 READ_S = 240
 """More than the 2 x 90 s for which the client sends and reads its last messages at most."""
 PACE_S = 0.6
-"""Pause in seconds between two chunks of the second half of the records. The half then takes 60 s, longer than three
-restarts of members."""
+"""Pause in seconds between two small chunks of the second half of the records, which takes at most 600 s."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
@@ -121,14 +120,14 @@ def goes(kubernetes: Kubernetes) -> None:
 
 
 def leader(kubernetes: Kubernetes) -> str:
-    """Return the name of the leader according to the status.
+    """Wait until exactly one member leads according to the status. Return its name."""
+    leading: list[str] = []
 
-    Raises:
-        Failed: The status has no leader, or more than one.
-    """
-    leading = [name for name, role in roles(kubernetes).items() if role == "leader"]
-    if len(leading) != 1:
-        raise Failed(f"{len(leading)} members lead: {roles(kubernetes)}")
+    def one() -> bool:
+        leading[:] = [name for name, role in roles(kubernetes).items() if role == "leader"]
+        return len(leading) == 1
+
+    kubernetes.wait_until("one member leads", one, BACK_TIMEOUT_S)
     return leading[0]
 
 
@@ -143,11 +142,11 @@ def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = Fals
     With `force` Kubernetes does not wait until the pod has ended."""
     taken = leader(kubernetes)
     pod = f"{taken}-0"
-    before = _uid(kubernetes, "pod", pod)
+    before = uid(kubernetes, "pod", pod)
     began = time.monotonic()
     if with_volume:
         claim = f"store-{pod}"
-        lost = _uid(kubernetes, "pvc", claim)
+        lost = uid(kubernetes, "pvc", claim)
         kubernetes.kubectl("delete", "pvc", claim, "-n", NAMESPACE, "--wait=false")
     how = ["--force", "--grace-period=0"] if force else ["--wait=false"]
     kubernetes.kubectl("delete", "pod", pod, "-n", NAMESPACE, *how)
@@ -156,17 +155,11 @@ def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = Fals
         standing = roles(kubernetes)
         # A status with the old leader was written before the deletion.
         whole = sorted(standing.values()) == ["follower", "follower", "leader"] and standing[taken] != "leader"
-        anew = _uid(kubernetes, "pod", pod) not in ("", before)
+        anew = uid(kubernetes, "pod", pod) not in ("", before)
         return whole and anew and kubernetes.is_ready(CLUSTER, NAMESPACE)
 
     kubernetes.wait_until(f"{pod} is a member again", back, BACK_TIMEOUT_S)
-    if with_volume and _uid(kubernetes, "pvc", claim) == lost:
+    if with_volume and uid(kubernetes, "pvc", claim) == lost:
         raise Failed(f"the volume claim {claim} was not replaced")
     what = f"{pod} and its volume" if with_volume else pod
     say(f"{what} deleted, group complete after {time.monotonic() - began:.0f} s; {leader(kubernetes)} leads")
-
-
-def _uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
-    """Return the uid of an object; empty if it does not exist."""
-    found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
-    return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")

@@ -5,18 +5,36 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from e2e.errors import Failed, Unanswered
+from e2e.progress import say
 from e2e.tools import engine, tool
 
+CONFIG = Path(__file__).with_name("kind.yaml")
 POLL_S = 1.0
+REPEAT_S = 60.0
+"""Time limit in seconds for the repetitions of a request that the API server did not answer."""
+REPEATABLE = ("apply", "cordon", "delete", "drain", "get", "logs", "patch", "uncordon")
+"""Commands of kubectl that may be repeated, because their second execution changes nothing. A patch is one only with
+--type=merge."""
+NOT_ANSWERED = (
+    "etcdserver:",
+    "connection refused",
+    "was refused - did you specify",
+    "connection reset by peer",
+    "http2: client connection lost",
+    "TLS handshake",
+    "unexpected EOF",
+    "unable to handle the request",
+    "unable to return a response in the time allotted",
+    "504 Gateway Timeout",
+)
+"""Texts of kubectl for an API server that cannot be reached, or that cannot reach etcd."""
 UNLIMITED_TASKS = (
     "mkdir -p /etc/systemd/system.conf.d"
     " && printf '[Manager]\\nDefaultTasksMax=infinity\\n' > /etc/systemd/system.conf.d/tasks.conf"
@@ -41,8 +59,8 @@ class Kubernetes:
     def create(self) -> None:
         """Create the cluster. KIND_NODE_IMAGE is the node image; the default is kind's."""
         image = os.environ.get("KIND_NODE_IMAGE")
-        options = ["--image", image] if image else []
-        self.run([tool("kind"), "create", "cluster", "--name", self.name, "--wait", "180s", *options], timeout=420)
+        options = ["--config", str(CONFIG), "--wait", "180s", *(["--image", image] if image else [])]
+        self.run([tool("kind"), "create", "cluster", "--name", self.name, *options], timeout=420)
         for node in self.nodes():
             self.on_node(node, "sh", "-c", UNLIMITED_TASKS)
 
@@ -73,8 +91,22 @@ class Kubernetes:
         return self.run([engine(), "exec", node, *command], timeout=60)
 
     def kubectl(self, *arguments: str, manifest: str | None = None, timeout: float = 60) -> str:
-        """Run kubectl with `manifest` as standard input. Return its standard output."""
-        return self.run([tool("kubectl"), *arguments], given=manifest, timeout=timeout)
+        """Run kubectl with `manifest` as standard input. Return its standard output.
+
+        A repeatable command is repeated for `REPEAT_S` while the API server does not answer.
+        """
+        deadline = time.monotonic() + REPEAT_S
+        options: tuple[str, ...] = ()
+        while True:
+            try:
+                return self.run([tool("kubectl"), *arguments, *options], given=manifest, timeout=timeout)
+            except Unanswered as error:
+                if not _may_be_repeated(arguments, str(error)) or time.monotonic() > deadline:
+                    raise
+                say(f"repeated: {error}")
+            if arguments[0] == "delete":
+                options = ("--ignore-not-found",)  # the request before may have been executed
+            time.sleep(POLL_S)
 
     def helm(self, *arguments: str, timeout: float = 180) -> str:
         """Run helm. Return its standard output."""
@@ -120,20 +152,6 @@ class Kubernetes:
         unknown = {"status": "Unknown", "reason": "", "message": "", "observedGeneration": 0}
         return next((condition for condition in conditions if condition["type"] == "Ready"), unknown)
 
-    @contextmanager
-    def log_lines(self, pod: str, namespace: str, timeout: float) -> Iterator[Iterator[str]]:
-        """Yield the lines of a pod's log until the pod ends, the connection is lost, or the timeout."""
-        command = [tool("kubectl"), "logs", "--follow", "-n", namespace, pod]
-        with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            bell = threading.Timer(timeout, process.terminate)
-            bell.start()
-            try:
-                yield iter(process.stdout)
-            finally:
-                bell.cancel()
-                process.terminate()
-
     def run(self, command: list[str], *, given: str | None = None, timeout: float) -> str:
         """Run a command. Return its standard output.
 
@@ -156,3 +174,9 @@ class Kubernetes:
         if done.returncode != 0:
             raise Unanswered(f"{shown}: exit code {done.returncode}\n{(done.stderr or done.stdout).strip()[-3000:]}")
         return done.stdout
+
+
+def _may_be_repeated(arguments: tuple[str, ...], error: str) -> bool:
+    """Return whether the API server did not answer, and the command of kubectl changes nothing when repeated."""
+    repeatable = arguments[0] in REPEATABLE and (arguments[0] != "patch" or "--type=merge" in arguments)
+    return repeatable and any(text in error for text in NOT_ANSWERED)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 from e2e import command_line, records
-from e2e.brokers import NAMESPACE
+from e2e.brokers import NAMESPACE, uid
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say
@@ -19,11 +18,10 @@ TOPIC = "topic/pair-flights"
 MASTER, SLAVE = f"{NAME}-broker-0-0", f"{NAME}-broker-0-1"
 READY_TIMEOUT_S = 180
 BACK_TIMEOUT_S = 120
-SEND_TIMEOUT_S = 300.0
+SEND_TIMEOUT_S = 900.0
 COUNT = 4_000
 PACE_S = 3.0
-"""Pause in seconds between two chunks of the second half of the records. The half then takes 60 s, longer than the
-deletions."""
+"""Pause in seconds between two small chunks of the second half of the records, which takes at most 600 s."""
 
 
 def becomes_ready(kubernetes: Kubernetes) -> None:
@@ -42,7 +40,8 @@ def becomes_ready(kubernetes: Kubernetes) -> None:
         document = {"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": wants}
         kubernetes.kubectl("apply", "-f", "-", manifest=json.dumps(document))
     kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
-    expect_roles(kubernetes, {MASTER: "master", SLAVE: "slave"})
+    wanted = {MASTER: "master", SLAVE: "slave"}
+    kubernetes.wait_until(f"the roles are {wanted}", lambda: roles(kubernetes) == wanted, READY_TIMEOUT_S)
 
 
 def loses_nothing(kubernetes: Kubernetes, image: str, sent: list[records.Record]) -> None:
@@ -140,19 +139,3 @@ def roles(kubernetes: Kubernetes) -> dict[str, str]:
     """Return the roles by broker according to the status."""
     status = kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]
     return {broker["name"]: broker.get("role", "") for broker in status["brokers"]}
-
-
-def expect_roles(kubernetes: Kubernetes, wanted: dict[str, str]) -> None:
-    """Check the roles in the status.
-
-    Raises:
-        Failed: the status has other roles.
-    """
-    if (found := roles(kubernetes)) != wanted:
-        raise Failed(f"roles are {found}, expected {wanted}")
-
-
-def uid(kubernetes: Kubernetes, kind: str, name: str) -> str:
-    """Return the uid of an object; empty if it does not exist."""
-    found: list[dict[str, Any]] = kubernetes.get(kind, "-n", NAMESPACE)["items"]
-    return next((each["metadata"]["uid"] for each in found if each["metadata"]["name"] == name), "")

@@ -1,10 +1,10 @@
 """Program that runs in a pod and sends each of the first COUNT records until a broker acknowledges it.
 
-    python send_records.py RECORDS.json.gz NAME_SERVERS TOPIC PACE COUNT
+    python send_records.py RECORDS.json.gz NAME_SERVERS TOPIC PACE COUNT STOP
 
-The second half is paced (PACE seconds between two chunks), so that sends fail while a broker is down. The key of
-a message is the number of its record. A record whose response was lost is sent again, so readers must remove
-duplicates by key. Lines of the output are JSON.
+The second half is sent in small chunks with PACE seconds between two of them until the file STOP exists, so that sends
+fail while a broker is down. The key of a message is the number of its record. A record whose response was lost is sent
+again, so readers must remove duplicates by key. Lines of the output are JSON.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import gzip
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from raptormq.client import Message, Producer, SendStatus
 from raptormq.errors import RaptorMQError
 
-CHUNK = 100
+CHUNK, SMALL_CHUNK = 100, 10
 RETRY_S = 0.1
 
 failures: Counter[str] = Counter()
@@ -46,17 +47,25 @@ async def send(producer: Producer, topic: str, number: int, record: dict[str, An
         await asyncio.sleep(RETRY_S)
 
 
-async def main(path: str, name_servers: str, topic: str, pace_s: str, count: str) -> None:
+async def send_chunk(producer: Producer, topic: str, chunk: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
+    """Send records concurrently. Return the brokers that stored them."""
+    return await asyncio.gather(*(send(producer, topic, number, record) for number, record in chunk))
+
+
+async def main(path: str, name_servers: str, topic: str, pace_s: str, count: str, stop: str) -> None:
     """Send the first records of a file."""
     records: list[dict[str, Any]] = json.loads(gzip.decompress(Path(path).read_bytes()))[: int(count)]
     by_broker: Counter[str] = Counter()
     async with Producer("e2e", name_servers=name_servers) as producer:
-        for start in range(0, len(records), CHUNK):
-            chunk = enumerate(records[start : start + CHUNK], start)
-            by_broker.update(await asyncio.gather(*(send(producer, topic, number, each) for number, each in chunk)))
-            if start == len(records) // 2:
-                say(half=start)
-            if start >= len(records) // 2:
+        numbered = list(enumerate(records))
+        half, start = len(records) // 2, 0
+        while start < len(records):
+            end = min(start + CHUNK, half) if start < half else start + (CHUNK if Path(stop).exists() else SMALL_CHUNK)
+            by_broker.update(await send_chunk(producer, topic, numbered[start:end]))
+            start = end
+            if start == half:
+                say(half=half)
+            if start >= half and not Path(stop).exists():
                 await asyncio.sleep(float(pace_s))
     say(acknowledged=by_broker.total(), by_broker=by_broker, failures=failures)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import string
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,12 @@ from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
+ENDED = ("Succeeded", "Failed")
+STOP = "/tmp/stop"
+"""File in the pod whose existence ends the pauses."""
+MAX_SHOWN = 20
+"""Maximum number of output lines in an error message."""
 
 
 class Sender:
@@ -40,7 +44,7 @@ class Sender:
         self._kubernetes.kubectl("create", "-f", "-", manifest=json.dumps(config))
 
     def start(self, image: str, name_servers: str, topic: str, *, pace_s: float, count: int = records.COUNT) -> None:
-        """Start the pod; `pace_s` is the time between two chunks of the second half of `count` records."""
+        """Start the pod; `pace_s` is the time between two small chunks of the second half of `count` records."""
         pod = string.Template(Path(__file__).with_name("sender.yaml").read_text(encoding="utf-8"))
         values = {
             "name": self._name,
@@ -50,6 +54,7 @@ class Sender:
             "topic": topic,
             "pace": pace_s,
             "count": count,
+            "stop": STOP,
         }
         self._kubernetes.kubectl("apply", "-f", "-", manifest=pod.substitute(values))
         self._kubernetes.wait_until("the sender starts", lambda: self.phase != "Pending", START_TIMEOUT_S)
@@ -61,29 +66,34 @@ class Sender:
         return phase
 
     def follow(self, at_half: Callable[[], None], timeout: float) -> dict[str, Any]:
-        """Follow the sender's log, and call `at_half` when half of the records are acknowledged. Return the JSON of the
-        last line.
-
-        After a lost connection the log is read again from its start.
+        """Call `at_half` when half of the records are acknowledged, and then let the sender send the rest without
+        pauses. Return the JSON of its last line.
 
         Raises:
-            Failed: The sender does not end in time.
+            Failed: The sender does not reach its half or its end within `timeout` seconds each, or has ended before.
         """
-        deadline = time.monotonic() + timeout
-        said: dict[str, Any] = {}
-        called = ended = False
-        while "acknowledged" not in said and not ended:
-            left = deadline - time.monotonic()
-            if left < 0:
-                raise Failed(f"the sender has not ended after {timeout:.0f} s; its last line is {said}")
-            ended = self.phase in ("Succeeded", "Failed")
-            with self._kubernetes.log_lines(self._name, self._namespace, left) as lines:
-                for line in lines:
-                    if not line.startswith("{") or not line.endswith("\n"):
-                        continue
-                    said = json.loads(line)
-                    if "half" in said and not called:
-                        say(f"{said['half']} records acknowledged")
-                        called = True
-                        at_half()
-        return said
+        say(f"{self._wait_for('half', timeout)['half']} records acknowledged")
+        at_half()
+        self._kubernetes.wait_until("the sender is told to end", self._is_told, START_TIMEOUT_S)
+        return self._wait_for("acknowledged", timeout)
+
+    def _wait_for(self, key: str, timeout: float) -> dict[str, Any]:
+        """Wait until the sender has said a line with this key, and return the line."""
+        found: list[dict[str, Any]] = []
+
+        def said() -> bool:
+            ended = self.phase in ENDED  # first: the log of an ended pod is complete
+            text = self._kubernetes.kubectl("logs", "-n", self._namespace, self._name)
+            log = text[: text.rfind("\n") + 1].splitlines()
+            found.extend(line for line in (json.loads(each) for each in log if each.startswith("{")) if key in line)
+            if ended and not found:
+                raise Failed("the sender has ended:\n" + "\n".join(log[-MAX_SHOWN:]))
+            return bool(found)
+
+        self._kubernetes.wait_until(f"the sender says {key}", said, timeout)
+        return found[0]
+
+    def _is_told(self) -> bool:
+        if self.phase not in ENDED:
+            self._kubernetes.kubectl("exec", "-n", self._namespace, self._name, "--", "touch", STOP)
+        return True

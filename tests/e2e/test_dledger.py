@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e import dledger
+from e2e import dledger, kubernetes
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
@@ -50,9 +50,18 @@ class FakeKubernetes(Kubernetes):
 
 
 @pytest.mark.parametrize("roles", [dict.fromkeys(LEADING, "follower"), dict.fromkeys(LEADING, "leader")])
-def test_exactly_one_member_leads(roles: dict[str, str]) -> None:
-    with pytest.raises(Failed, match=r"members lead"):
+def test_exactly_one_member_leads(monkeypatch: pytest.MonkeyPatch, roles: dict[str, str]) -> None:
+    monkeypatch.setattr(dledger, "BACK_TIMEOUT_S", 0)
+    with pytest.raises(Failed, match="one member leads: not within"):
         dledger.leader(FakeKubernetes(roles))
+
+
+def test_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "POLL_S", 0.0)
+    electing = FakeKubernetes(dict.fromkeys(LEADING, "follower"))
+    looks = iter([electing.roles, LEADING])
+    monkeypatch.setattr(dledger, "roles", lambda _: next(looks))
+    assert dledger.leader(electing) == "ledger-broker-0-0"
 
 
 def test_the_leader_is_taken_with_its_volume() -> None:
