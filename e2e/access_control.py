@@ -39,7 +39,9 @@ def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:
     _start_client(kubernetes, "old-keys", java_image, OLD_PASSWORD)
     _set(kubernetes, {"enabled": True})
     kubernetes.wait_until("all servers want signatures", partial(_settled, kubernetes, True), ROLL_S)
-    _refuses_the_unsigned(kubernetes)
+    kubernetes.wait_until(
+        "an unsigned request is refused", partial(_refuses_the_unsigned, kubernetes), MOUNTED_SECRET_S
+    )
     _has_no_password_in_clear(kubernetes)
     _apply(kubernetes, _secret(username=ADMIN, password=OLD_PASSWORD, otherPassword=NEW_PASSWORD))
     kubernetes.wait_until(
@@ -70,20 +72,30 @@ def _settled(kubernetes: Kubernetes, wanted: bool) -> bool:
     return kubernetes.is_ready(CLUSTER, NAMESPACE)
 
 
-def _refuses_the_unsigned(kubernetes: Kubernetes) -> None:
-    """Check that the command is rejected without credentials."""
+def _refuses_the_unsigned(kubernetes: Kubernetes) -> bool:
+    """Return whether the command is refused without credentials.
+
+    Raises:
+        Failed: The command is answered.
+        Unanswered: The command failed for another reason.
+    """
     error = _described(kubernetes, name_servers(kubernetes))
     if error is None:
         raise Failed("an unsigned request was answered")
     if "username cannot be null" not in error:
-        raise Failed(f"an unsigned request: {error}")
+        raise Unanswered(error)
+    return True
 
 
 def _accepts(kubernetes: Kubernetes, address: str, password: str) -> bool:
-    """Return whether a name server and all brokers of the topic accept the administrator's password."""
+    """Return whether a name server and all brokers of the topic accept the administrator's password.
+
+    Raises:
+        Unanswered: The command failed for another reason than the password.
+    """
     error = _described(kubernetes, address, f"RAPTORMQ_ACCESS_KEY={ADMIN}", f"RAPTORMQ_SECRET_KEY={password}")
     if error is not None and "signature" not in error:
-        raise Failed(f"{address}: {error}")
+        raise Unanswered(f"{address}: {error}")
     return error is None
 
 

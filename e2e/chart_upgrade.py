@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from e2e.errors import Failed
@@ -11,6 +12,8 @@ from e2e.kubernetes import Kubernetes
 CHART = str(ROOT / "helm" / "raptormq")
 PREVIOUS = str(ROOT / "e2e" / "previous" / "raptormq")
 RELEASE = OPERATOR_NAMESPACE = "raptormq"
+DEFINED_S = 120
+"""Time limit in seconds until the API server publishes the schema of a changed definition."""
 WAIT = ("-n", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
 
 
@@ -35,9 +38,15 @@ def upgrade(kubernetes: Kubernetes, namespace: str) -> str:
     definitions = kubernetes.helm("show", "crds", CHART)
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
     notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
-    kubernetes.kubectl("explain", "brokercluster.spec.accessControl")  # fails for an undefined field
-    kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "60s")
+    kubernetes.wait_until("the new field is defined", partial(_is_defined, kubernetes), DEFINED_S)
+    kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "150s")
     return notes
+
+
+def _is_defined(kubernetes: Kubernetes) -> bool:
+    """Return True; an undefined field, or one that the API server has not published yet, is an error of the command."""
+    kubernetes.kubectl("explain", "brokercluster.spec.accessControl")
+    return True
 
 
 def policies_select_pods(kubernetes: Kubernetes, *namespaces: str) -> None:

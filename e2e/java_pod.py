@@ -12,6 +12,7 @@ from e2e.kubernetes import Kubernetes
 
 STOP = "/tmp/stop"
 """File whose existence makes a program end."""
+ENDED = ("Succeeded", "Failed")
 START_S = 240
 MAX_SHOWN = 20
 """Maximum number of output lines in an error message."""
@@ -39,11 +40,16 @@ class JavaPod:
         Raises:
             Failed: The program failed, did not end within `timeout` seconds, or reported nothing.
         """
-        self._kubernetes.kubectl("exec", "-n", NAMESPACE, self.name, "--", "touch", STOP)
-        self._kubernetes.wait_until("the client ends", lambda: self._phase() in ("Succeeded", "Failed"), timeout)
+        self._kubernetes.wait_until("the client is told to end", self._is_told, START_S)
+        self._kubernetes.wait_until("the client ends", lambda: self._phase() in ENDED, timeout)
         report = self._report()
         self._kubernetes.kubectl("delete", f"pod/{self.name}", "-n", NAMESPACE, timeout=90)
         return report
+
+    def _is_told(self) -> bool:
+        if self._phase() not in ENDED:
+            self._kubernetes.kubectl("exec", "-n", NAMESPACE, self.name, "--", "touch", STOP)
+        return True
 
     def _report(self) -> dict[str, Any]:
         said = self.said()

@@ -21,6 +21,7 @@ EXAMPLES = ROOT / "examples"
 IMAGE_IN_EXAMPLES = "raptormq-spark:0.2.0"
 EXECUTORS = 2
 JOB_TIMEOUT_S = 600.0
+LOG_TIMEOUT_S = 120.0
 MAX_SHOWN = 5
 
 
@@ -42,10 +43,14 @@ def batch(kubernetes: Kubernetes, image: str, expected: dict[str, Figures]) -> N
 
 def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Figures]) -> None:
     pod = _names(_drivers(kubernetes, job))[-1]
-    found = {
-        row["origin"]: Figures(row["flights"], row["delay"], row["distance"])
-        for row in _said(kubernetes, pod, "RESULT")
-    }
+    rows: list[dict[str, Any]] = []
+
+    def read() -> bool:
+        rows[:] = _said(kubernetes, pod, "RESULT")
+        return True
+
+    kubernetes.wait_until(f"the log of {pod} is read", read, LOG_TIMEOUT_S)
+    found = {row["origin"]: Figures(row["flights"], row["delay"], row["distance"]) for row in rows}
     wrong = sorted(origin for origin in found.keys() | expected.keys() if found.get(origin) != expected.get(origin))
     if wrong:
         shown = [f"{origin}: {found.get(origin)}, expected {expected.get(origin)}" for origin in wrong[:MAX_SHOWN]]
@@ -55,11 +60,8 @@ def _compare(what: str, kubernetes: Kubernetes, job: str, expected: dict[str, Fi
 
 
 def _said(kubernetes: Kubernetes, pod: str, word: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of the lines of a pod's log that start with a word; empty without a log."""
-    try:
-        log = kubernetes.kubectl("logs", pod, "-n", NAMESPACE)
-    except Failed:
-        return []
+    """Return the JSON objects of the lines of a pod's log that start with a word."""
+    log = kubernetes.kubectl("logs", pod, "-n", NAMESPACE)
     return [json.loads(line.removeprefix(word)) for line in log.splitlines() if line.startswith(f"{word} ")]
 
 

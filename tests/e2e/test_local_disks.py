@@ -107,8 +107,23 @@ def test_brokers_that_move_fail() -> None:
         local_disks.serve(kubernetes)
 
 
-def test_messages_that_are_gone_fail() -> None:
+@pytest.mark.parametrize("repeated", [0, 7])
+def test_messages_that_are_gone_fail(repeated: int) -> None:
+    stored = local_disks.MESSAGES + repeated
     kubernetes = FakeKubernetes()
-    kubernetes.messages = [local_disks.MESSAGES, local_disks.MESSAGES - 1]
-    with pytest.raises(Failed, match="all 1000 messages are there again"):
+    kubernetes.messages = [stored, stored - 1]
+    with pytest.raises(Failed, match=f"all {stored} messages are there again"):
         local_disks.serve(kubernetes)
+
+
+def test_messages_that_were_never_stored_fail() -> None:
+    kubernetes = FakeKubernetes()
+    kubernetes.messages = [local_disks.MESSAGES - 1]
+    with pytest.raises(Failed, match="999 messages are stored, expected at least 1000"):
+        local_disks.serve(kubernetes)
+
+
+def test_sends_that_were_repeated_are_kept() -> None:
+    kubernetes = FakeKubernetes()
+    kubernetes.messages = [local_disks.MESSAGES + 7]
+    local_disks.serve(kubernetes)
