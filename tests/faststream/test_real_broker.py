@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -227,6 +228,38 @@ async def test_an_error_that_is_no_exception_is_logged_and_the_next_message_is_h
         await eventually(lambda: f"a handler of group {group}" in caplog.text)
         await broker.publish("good", raptormq_topic)
         await handled.wait()
+    assert raptormq_cluster.lag(group, raptormq_topic) == 0  # both are settled
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("decision", [NackMessage(after=0), RejectMessage(reason="not mine")])
+async def test_a_decision_is_repeated_until_a_broker_accepts_it(
+    tmp_path: Path, decision: Exception, batch: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, calls, go_on = unique("stubborn"), asyncio.Queue[RaptorMessage](), asyncio.Event()
+    with EmbeddedCluster(tmp_path) as cluster:
+        cluster.create_topic("t")
+        broker = RaptorBroker(cluster.name_servers, logger=None)
+
+        @broker.subscriber("t", group=group, config=FIRST, max_workers=1, batch=batch)
+        async def fail(body: Any, message: RaptorMessage) -> None:
+            calls.put_nowait(message)
+            await go_on.wait()
+            raise decision
+
+        async with started(broker):
+            await broker.publish("bad", "t")
+            message = await calls.get()
+            await asyncio.to_thread(cluster.stop_broker)
+            go_on.set()
+            await eventually(lambda: f"group {group} settles a message" in caplog.text)
+            await asyncio.to_thread(cluster.start_broker)
+            if isinstance(decision, NackMessage):
+                await calls.get()
+                assert message.committed is AckStatus.NACKED
+            else:
+                [letter] = await dead_letters(cluster, group, 1)
+                assert letter.properties["DLQ_REASON"] == "not mine"
 
 
 async def test_batches(raptormq_cluster: EmbeddedCluster, raptormq_topic: str) -> None:

@@ -8,21 +8,26 @@ of the listener decides, so :class:`OrderedMessage` only records the decision of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from faststream.message import StreamMessage, decode_message
 
 from raptormq.client import MessageExt, ReceivedBatch, ReceivedMessage, Retry, RetryKind
 from raptormq.client.message import values_of
-from raptormq.errors import ConfigError
+from raptormq.errors import ConfigError, NoRoute, ServerError, TransportError
 from raptormq.protocol.properties import REPLY_TO_CLIENT
 
 CONTENT_TYPE = "content-type"
 """Property with the content type of the body, by which FastStream decodes it."""
 CORRELATION_ID = "correlation_id"
 """Property with the id that connects messages of one flow."""
+REJECTED = "rejected"
+"""Default reason of a dead letter."""
 
 
 class Noting:
@@ -80,6 +85,28 @@ class OrderedBatch(list[MessageExt], Noting):
 Settleable = ReceivedMessage | OrderedMessage
 
 
+class Unsettled:
+    """A message or batch during the call of its handler, and the decision about it that no broker has accepted.
+
+    FastStream logs the error of such a decision, and nobody else would repeat it.
+    """
+
+    def __init__(self, taken: object) -> None:
+        self.taken = taken
+        self.decision: Callable[[], Awaitable[object]] | None = None
+        """Call that repeats the decision."""
+
+
+_unsettled: ContextVar[Unsettled | None] = ContextVar("unsettled", default=None)
+
+
+def note_decisions(taken: object) -> Unsettled:
+    """Note the refused decision about a message or batch, which the current task passes to its handler now."""
+    unsettled = Unsettled(taken)
+    _unsettled.set(unsettled)
+    return unsettled
+
+
 class StreamRaptorMessage(StreamMessage[Any]):
     """The message that a handler gets. ``raw_message`` is the message of the client."""
 
@@ -88,7 +115,8 @@ class StreamRaptorMessage(StreamMessage[Any]):
     async def ack(self) -> None:
         """Acknowledge the message."""
         if self.committed is None:
-            await self.raw_message.ack()
+            with self._noting(self.ack):
+                await self.raw_message.ack()
         await super().ack()
 
     async def nack(self, after: float | None = None) -> None:
@@ -99,10 +127,11 @@ class StreamRaptorMessage(StreamMessage[Any]):
             ClientError, TransportError, ServerError, MessageError: as :meth:`raptormq.client.ReceivedMessage.retry`.
         """
         if self.committed is None:
-            await self.raw_message.retry(after)
+            with self._noting(partial(self.nack, after)):
+                await self.raw_message.retry(after)
         await super().nack()
 
-    async def reject(self, reason: str = "rejected") -> None:
+    async def reject(self, reason: str = REJECTED) -> None:
         """Store the message as a dead letter of the group, with the reason in its property ``DLQ_REASON``. With an
         order, ``ConsumerConfig.on_failure`` applies instead, and the dead letter has no reason.
 
@@ -110,8 +139,23 @@ class StreamRaptorMessage(StreamMessage[Any]):
             ClientError, TransportError, ServerError: as :meth:`raptormq.client.ReceivedMessage.dead_letter`.
         """
         if self.committed is None:
-            await self.raw_message.dead_letter(reason)
+            with self._noting(partial(self.reject, reason)):
+                await self.raw_message.dead_letter(reason)
         await super().reject()
+
+    @contextmanager
+    def _noting(self, decision: Callable[[], Awaitable[object]]) -> Iterator[None]:
+        """Note the decision if no broker accepts it in the block."""
+        unsettled = _unsettled.get()
+        if unsettled is None or unsettled.taken is not self.raw_message:  # taken without a handler: its caller decides
+            yield
+            return
+        unsettled.decision = None
+        try:
+            yield
+        except (NoRoute, TransportError, ServerError):
+            unsettled.decision = decision
+            raise
 
 
 class StreamRaptorBatch(StreamRaptorMessage):

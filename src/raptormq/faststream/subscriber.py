@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
@@ -30,24 +31,31 @@ from raptormq.client import (
 )
 from raptormq.client.background import PROGRAM_ENDS, background
 from raptormq.client.settings import Count, CountOrZero, check_setting
+from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.message import (
+    REJECTED,
     OrderedBatch,
     OrderedMessage,
     StreamRaptorMessage,
+    Unsettled,
     decode,
     decode_batch,
+    note_decisions,
     parse_batch,
     parse_message,
 )
 from raptormq.faststream.publisher import ReplyPublisher
 from raptormq.logs import get_logger
+from raptormq.transport.timing import Backoff
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream.message import StreamMessage
 
 log = get_logger(__name__)
+
+_SETTLE_BACKOFF = Backoff(1.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,18 +242,51 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
 
     async def _consume_all(self, consumer: Consumer) -> None:
         async for taken in self._taken_from(consumer):
+            unsettled = note_decisions(taken)
             try:
                 await self.consume(taken)
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is None or task.cancelling():
                     raise
                 log.exception("a handler of group %s was cancelled by itself or by what it awaited", self.group)
+                unsettled.decision = self._decision_on_error(taken)  # FastStream makes none
             except PROGRAM_ENDS:
                 raise
             except BaseException:
                 # FastStream has settled the message, but handles only an Exception. Without its loops a subscriber
                 # consumes nothing.
                 log.exception("a handler of group %s failed", self.group)
+            if self._config.ack_policy is not AckPolicy.MANUAL:
+                await self._settle(unsettled)
+
+    async def _settle(self, unsettled: Unsettled) -> None:
+        """Repeat the decision about a message until a broker accepts it, or the message is given up. The loop takes no
+        further message meanwhile, because it could not settle that one either.
+        """
+        failures = 0
+        while (decision := unsettled.decision) is not None:
+            pause = _SETTLE_BACKOFF.pause(failures)
+            failures += 1
+            log.warning("group %s settles a message of topic %s in %g s", self.group, self.topic, pause)
+            await asyncio.sleep(pause)
+            unsettled.decision = None
+            try:
+                await decision()
+            except (NoRoute, TransportError, ServerError):
+                unsettled.decision = decision
+            except RaptorMQError as error:  # such as one that the handler has settled meanwhile
+                log.error("group %s: a message of topic %s is not settled: %s", self.group, self.topic, error)
+
+    def _decision_on_error(self, taken: ReceivedMessage | ReceivedBatch) -> Callable[[], Awaitable[object]] | None:
+        """Return what the policy decides about a message whose handler has failed."""
+        match self._config.ack_policy:
+            case AckPolicy.NACK_ON_ERROR:
+                return taken.retry
+            case AckPolicy.REJECT_ON_ERROR:
+                return partial(taken.dead_letter, REJECTED)
+            case AckPolicy.ACK:
+                return taken.ack
+        return None
 
     async def _listen(self, messages: list[MessageExt]) -> ConsumeResult:
         taken = OrderedMessage.of(messages[0]) if self._config.batch is None else OrderedBatch(messages)
