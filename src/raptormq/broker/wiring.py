@@ -43,7 +43,7 @@ from raptormq.broker.handlers.statistics import StatisticsHandlers
 from raptormq.broker.handlers.topics import TopicHandlers
 from raptormq.broker.handlers.transactions import TransactionHandlers
 from raptormq.broker.metrics import Rates, Statistics
-from raptormq.broker.pull import PullAnswers, PullService, ReadAdvice
+from raptormq.broker.pull import OffsetResets, PullAnswers, PullService, ReadAdvice
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import ReputService
 from raptormq.broker.roles import LeaderWork
@@ -107,6 +107,7 @@ class Assembly:
     reput: ReputService
     registrar: Registrar
     locks: QueueLocks
+    resets: OffsetResets
     timers: TimerDelivery
     transactions: TransactionService
     staging: StagingService
@@ -144,6 +145,7 @@ class Assembly:
             for service in self.services:
                 service.role_changed(leads=broker_id == MASTER_ID)
             self.locks.clear()
+            self.resets.clear()
             self.registrar.register_as(broker_id)
 
         return LeaderWork(start, self.stop_services, register)
@@ -237,8 +239,8 @@ def assemble(
     core.topics.listen_to_deletions(core.statistics.forget)
     return Assembly(
         router, core.topics, core.groups, tables, core.rates, core.statistics, clients, pulls, sends, core.reput,
-        registrar, core.locks, core.timers, core.transactions, core.staging, core.deliveries, _services(core),
-        scrubber, replication, ha,
+        registrar, core.locks, core.resets, core.timers, core.transactions, core.staging, core.deliveries,
+        _services(core), scrubber, replication, ha,
     )  # fmt: skip
 
 

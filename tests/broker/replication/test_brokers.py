@@ -475,6 +475,30 @@ async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
                 assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed + 1
 
 
+async def test_a_leader_that_returns_does_not_repeat_an_old_reset(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        second = next(member for member in brokers if member != first)
+        queue = {"topic": "t", "consumerGroup": "consumers", "queueId": "0"}
+        async with connected(brokers[first]) as peer, connected(brokers[second]) as other:
+            for number in range(3):
+                await peer.send("t", b"%d" % number)
+            assert await read(peer, "t", 3) == [b"0", b"1", b"2"]
+            reset = {"topic": "t", "group": "consumers", "timestamp": "0", "isForce": "true"}
+            assert (await peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == ResponseCode.SUCCESS
+            await move(brokers, second)
+            follower = await peer.pull("t", 0)
+            assert (follower.code, bodies(follower)) == (ResponseCode.SUCCESS, [b"0", b"1", b"2"])
+            answer = await other.call(RequestCode.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "3"})
+            assert answer.code == ResponseCode.SUCCESS
+            await all_ready(brokers)
+            await move(brokers, first)
+            assert (await peer.pull("t", 3, wait_ms=0)).code == ResponseCode.PULL_NOT_FOUND
+
+
 async def test_the_preferred_leader_leads_once_it_has_caught_up_and_offsets_stay(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:

@@ -6,8 +6,8 @@ reset.
 
 Commits are accepted if no pull is expected. The Spark connector, for example, commits offsets of a group without
 pulling as its member. A pull is expected if the group has a subscription to the topic, and for ``PULLED_AGAIN_MS``
-after the reset if a client has pulled the queue. Resets are in memory only. After a restart, clients query their
-offset.
+after the reset if a client has pulled the queue. Resets are in memory only. After a restart or under another
+leader of a Dledger group, clients query their offset.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ class OffsetResets:
         """Remove a reset and return its offset, or None if there is none."""
         assigned = self._offsets.pop((topic, group, queue_id), None)
         return assigned[0] if assigned is not None else None
+
+    def clear(self) -> None:
+        """Discard all resets, when this broker begins or ceases to lead. Consumers may go on at another leader, and a
+        later pull must not move them back.
+        """
+        self._offsets.clear()
 
     def forget_topic(self, topic: str) -> None:
         """Discard the resets of a deleted topic."""
