@@ -369,6 +369,42 @@ def test_a_copy_whose_disk_has_failed_writes_no_more(kind: str) -> None:
     assert follower.end_offset == end
 
 
+def follower_to_truncate() -> tuple[FaultyFileSystem, MessageStore, list[int]]:
+    """Return a follower with several segments, and the ends of its records."""
+    disk = FaultyFileSystem(MemoryFileSystem())
+    store = leading(open_copy(cast(MemoryFileSystem, disk)))
+    ends = [store.append([message("x" * 150)]).end_offset for _ in range(30)]
+    assert ends[-1] > 2 * SEGMENT_BYTES
+    store.flush()
+    replica_of(store).follow(REASON)
+    return disk, store, ends
+
+
+@pytest.mark.parametrize("kind", ["remove", "sync_directory", "write", "sync"])
+def test_a_failed_truncation_claims_nothing_and_is_final(kind: str) -> None:
+    disk, store, ends = follower_to_truncate()
+    disk.faults.append(Fault(kind=kind, path="commitlog", error=errno.EIO))
+    with pytest.raises(OSError, match=r"."):
+        replica_of(store).truncate(ends[3])
+    assert store.end_offset == store.flushed_offset == ends[3]
+    with pytest.raises(StoreReadOnly, match="cannot truncate the log"):
+        store.check_writable()
+    with pytest.raises(StoreReadOnly):
+        store.flush()  # although the disk works again
+
+
+def test_a_truncation_without_descriptors_is_repeated() -> None:
+    disk, store, ends = follower_to_truncate()
+    disk.faults.append(Fault(kind="sync_directory", path="commitlog", error=errno.EMFILE))
+    with pytest.raises(OSError, match=r"."):
+        replica_of(store).truncate(ends[3])
+    assert ends[3] < store.end_offset == SEGMENT_BYTES, "the first segment is intact"
+    replica_of(store).truncate(ends[3])
+    again = open_copy(cast(MemoryFileSystem, disk.inner).after_power_cut())
+    assert again.end_offset == ends[3]
+    assert again.stats().segments == 1
+
+
 @pytest.mark.parametrize("flush", list(FlushDiskType))
 async def test_a_promoted_copy_confirms_by_its_own_disk(flush: FlushDiskType) -> None:
     store = open_copy(confirmed=EVERYTHING, flush_disk_type=flush)

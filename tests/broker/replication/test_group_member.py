@@ -171,6 +171,36 @@ def test_a_member_whose_disk_has_failed_takes_no_part(sync: bool, kind: str, lea
     run(scenario())
 
 
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_member_whose_disk_fails_in_a_truncation_takes_no_part(sync: bool) -> None:
+    """The failed sync must not be repeated: the pages that it has lost count as clean."""
+
+    async def scenario() -> None:
+        group = Group(19, sync=sync)
+        disks = {name: FaultyFileSystem(each.volume) for name, each in group.members.items()}
+        for name, each in group.members.items():
+            each.volume = disks[name]  # type: ignore[assignment]
+        leader = await formed(group)
+        group.cut_off(leader)
+        leader.store.append([message("lost")])
+        successor = await replaced(group, leader)
+        group.send(successor)
+        flush_all(group)  # the next sync of the log is that of the truncation
+        disks[leader.id].faults.append(Fault(kind="sync", path="commitlog", error=errno.EIO))
+        group.cut.clear()
+        await group.pass_time(300)
+        assert leader.member is not None
+        assert "its disk failed" in leader.member.halted
+        assert leader.member.status() is None
+        for name, each in group.members.items():
+            each.volume = disks[name].inner  # type: ignore[assignment]
+        leader.kill(power=True)
+        await group.calm(group.is_whole)
+        assert messages_of(leader) == group.acknowledged != []
+
+    run(scenario())
+
+
 def flush_all(group: Group) -> None:
     for each in group.alive:
         with suppress(OSError, StorageError):

@@ -18,8 +18,9 @@ A member with empty queues confirms nothing until it has received the history of
 (:mod:`~raptormq.broker.replication.log_history`).
 
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
-process that starts. It stops permanently after a violated invariant of the library, and after a failed write or flush
-of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers leadership.
+process that starts. It stops permanently after a violated invariant of the library, and after a failed write, flush or
+truncation of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers
+leadership.
 """
 
 from __future__ import annotations

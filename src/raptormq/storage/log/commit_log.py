@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from raptormq.errors import StorageError, StoreDamaged
-from raptormq.storage.fs import Buffer, Extent, FileSystem, PagesMissing, file_offsets
+from raptormq.storage.fs import Buffer, Extent, FileSystem, PagesMissing, file_offsets, is_out_of_descriptors
 from raptormq.storage.log.open_segments import OpenSegments
 from raptormq.storage.log.segment import Segment
 from raptormq.storage.log.write_gate import SEGMENT, WRITE, WriteGate
@@ -75,6 +75,8 @@ class CommitLog:
         self._retry_at = 0
         self._partial_writes: list[tuple[Segment, int, int]] = []
         self._files_created = self._files_synced = 0
+        self._failure: OSError | None = None
+        """The error of a truncation. Later flushes raise it too, because the kernel may report lost pages as clean."""
         self._making = threading.Lock()
         self._flushing = threading.Lock()
         self._is_short = False
@@ -307,6 +309,8 @@ class CommitLog:
             OSError: the disk failed and its contents are unknown. For lack of descriptors the call can be repeated.
         """
         with self._flushing:
+            if self._failure is not None:
+                raise self._failure
             target, flushed = self.end_offset, self.flushed_offset
             if target > flushed:
                 for segment in list(self.segments):
@@ -348,25 +352,45 @@ class CommitLog:
 
         Raises:
             ValueError: ``end_offset`` is outside the log.
-            OSError: the disk failed; some of the bytes may still be there.
+            OSError: the disk failed, and the store is read-only; some of the bytes may still be there. For lack of
+                descriptors the call can be repeated; the log may have become shorter.
         """
         if not self.min_offset <= end_offset <= self.end_offset:
             raise ValueError(f"a log of [{self.min_offset}, {self.end_offset}) cannot be truncated to {end_offset}")
         with self._flushing, self._making:
-            preallocated, self._preallocated = self._preallocated, None
-            dropped = [preallocated] if preallocated is not None else []
-            while len(self.segments) > 1 and self.segments[-1].base >= end_offset:
-                dropped.append(self.segments.pop())
-            for segment in dropped:  # last one first, so that an interruption leaves no gap
-                self._open.forget(segment)
-                segment.remove()
-            if dropped:
-                self._filesystem.sync_directory(self._folder)
-            if self.segments and (cut_end := min(self.end_offset, self.segments[-1].end)) > end_offset:
-                _write_zeros(self.segments[-1], end_offset, cut_end)
-                self.segments[-1].file.sync()
+            before = self.end_offset
+            # Before anything is destroyed, so that the log never claims bytes that are zeros or of a removed segment.
             self.end_offset = end_offset
             self.flushed_offset = min(self.flushed_offset, end_offset)
+            try:
+                self._erase_from(end_offset, before)
+            except OSError as error:
+                if is_out_of_descriptors(error):  # what is left of the log is intact
+                    self.end_offset = min(before, self.segments[-1].end) if self.segments else before
+                else:
+                    self._failure = error
+                    what = f"cannot truncate the log in {self._folder}"
+                    self._gate.set_read_only(f"{what}: {error.strerror or error}")
+                raise
+
+    def _erase_from(self, begin: int, end: int) -> None:
+        """Durably remove the bytes ``[begin, end)``, the last ones of the log. Lack of descriptors is detected before
+        the first byte of the last segment that remains is overwritten.
+        """
+        preallocated, self._preallocated = self._preallocated, None
+        dropped = [preallocated] if preallocated is not None else []
+        while len(self.segments) > 1 and self.segments[-1].base >= begin:
+            dropped.append(self.segments.pop())
+        for segment in dropped:  # last one first, so that an interruption leaves no gap
+            self._open.forget(segment)
+            segment.remove()
+            self._files_created += 1  # the names have changed
+        if self._files_created > self._files_synced:
+            self._filesystem.sync_directory(self._folder)
+            self._files_synced = self._files_created
+        if self.segments and (cut_end := min(end, self.segments[-1].end)) > begin:
+            _write_zeros(self.segments[-1], begin, cut_end)
+            self.segments[-1].file.sync()
 
     def detached(self) -> CommitLog:
         """Return a log of the same files for use by another thread. It opens the files again, so neither side can close
