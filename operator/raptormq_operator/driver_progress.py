@@ -46,7 +46,7 @@ class HttpDriverProgress:
                     return None
                 return summary(await answer.json())
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            log.debug("driver %s: %s", address, error)
+            log.debug("cannot query the progress of driver %s: %r", address, error)
             return None
 
 

@@ -163,8 +163,11 @@ class ClusterReconciler:
     async def _look(
         self, namespace: str, name: str, probed: Cluster | None = None, probe: ClusterProbe | None = None
     ) -> float | None:
-        """Run a full reconciliation. With `probe`, a probe of `probed`, the servers are not probed again, since each
-        unresponsive server costs a timeout."""
+        """Run a full reconciliation. Return the seconds until the next one, or None if the cluster is deleted.
+
+        `probe` is the result of probing the cluster `probed`. It is used in place of another probe, because every
+        unresponsive server costs a timeout, unless the cluster or its keys have changed or the cluster is replicated.
+        """
         body = await self._api.get("BrokerCluster", namespace, name)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(namespace, name)

@@ -13,7 +13,16 @@ import pytest
 
 from raptormq.cli import dlq
 from raptormq.cli.main import run
-from raptormq.client import ConsumeFromWhere, ConsumerConfig, Message, MessageExt, Producer, PushConsumer
+from raptormq.client import (
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from tests.names import unique
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -120,6 +129,22 @@ def test_selected_letters_are_read_once(gave_up: Group, monkeypatch: pytest.Monk
     assert run(["dlq", "resend", gave_up.name, "--yes", "-n", gave_up.address, *ids]) == 0
     assert len(reads) == 1
     assert len(asyncio.run(received(gave_up.address, gave_up.name, gave_up.topic, 2))) == 2
+
+
+def test_a_letter_that_is_stored_during_a_run_is_left_to_the_next_one(
+    gave_up: Group, raptormq: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max_offset = PullConsumer.max_offset
+
+    async def before_the_last_one(consumer: PullConsumer, queue: MessageQueue) -> int:
+        return await max_offset(consumer, queue) - 1
+
+    resend = ["dlq", "resend", gave_up.name, "--yes", "-n", gave_up.address]
+    with monkeypatch.context() as patch:
+        patch.setattr(PullConsumer, "max_offset", before_the_last_one)
+        assert run(resend) == 0
+    done = raptormq(*resend)
+    assert done.stdout.decode() == f"1 dead letters are delivered to group {gave_up.name} again\n"
 
 
 def test_a_group_without_letters_is_one_line(raptormq: Run, dev_server: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from raptormq_operator.kube import lease
 from raptormq_operator.kube.errors import KubeError
 from raptormq_operator.kube.lease import LEASE_DURATION_S, RENEW_DEADLINE_S, Candidate, Lease, LeaseLost
+from raptormq_operator.manifests.metadata import Manifest
 from tests.operator.fake_kube import FakeKube
 
 PLACE = ("Lease", "raptormq", "raptormq-operator")
@@ -115,6 +116,29 @@ async def test_who_cannot_renew_gives_up_before_anyone_may_take_over(monkeypatch
     with pytest.raises(LeaseLost, match="could not be renewed"):
         await contest.leases["a"].keep()
     assert contest.clocks["a"].now <= RENEW_DEADLINE_S < LEASE_DURATION_S
+
+
+async def test_the_deadline_counts_from_the_request_and_not_from_its_late_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contest = Contest()
+    clock, replace = contest.clocks["a"], contest.kube.replace
+    await contest.turn("a")
+    renewed: list[float] = []
+
+    async def answer_late(manifest: Manifest) -> Manifest:
+        if renewed:
+            raise KubeError(0, "no answer")
+        renewed.append(clock.now)
+        found = await replace(manifest)
+        clock.now += 4.9
+        return found
+
+    monkeypatch.setattr(contest.kube, "replace", answer_late)
+    without_waiting(monkeypatch, clock)
+    with pytest.raises(LeaseLost, match="could not be renewed"):
+        await contest.leases["a"].keep()
+    assert clock.now - renewed[0] <= RENEW_DEADLINE_S
 
 
 async def test_waiting_for_the_lease_outlasts_errors(monkeypatch: pytest.MonkeyPatch) -> None:

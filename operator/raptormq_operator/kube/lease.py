@@ -55,6 +55,8 @@ class Lease:
         self._now = now
         self._seen_version: str | None = None
         self._seen_at = 0.0
+        self._renewed_at = 0.0
+        """When this process began its last successful request to acquire or renew the lease."""
         self.fault: str | None = None
         """Reason why this process cannot become the leader; None if there is none."""
 
@@ -80,21 +82,22 @@ class Lease:
         Raises:
             LeaseLost: The lease could not be renewed for `RENEW_DEADLINE_S`, or another process holds it.
         """
-        renewed_at = self._monotonic()
         while True:
-            await asyncio.sleep(RETRY_PERIOD_S)
+            await asyncio.sleep(min(RETRY_PERIOD_S, max(self._left(), 0.0)))
             try:
-                async with asyncio.timeout(RENEW_DEADLINE_S - (self._monotonic() - renewed_at)):
+                async with asyncio.timeout(self._left()):
                     held = await self.try_once()
             except (KubeError, TimeoutError) as error:
                 log.warning("the lease could not be renewed: %s", error)
                 held = True
-            else:
-                renewed_at = self._monotonic()
             if not held:
                 raise LeaseLost("another operator holds the lease")
-            if self._monotonic() - renewed_at >= RENEW_DEADLINE_S:
+            if self._left() <= 0:
                 raise LeaseLost(f"the lease could not be renewed for {RENEW_DEADLINE_S:.0f} s")
+
+    def _left(self) -> float:
+        """Return the seconds until this process has to end unless it renews the lease."""
+        return self._renewed_at + RENEW_DEADLINE_S - self._monotonic()
 
     async def release(self) -> None:
         """Release the lease, so that another candidate can take it immediately."""
@@ -109,6 +112,7 @@ class Lease:
     async def try_once(self) -> bool:
         """Try once to acquire or renew the lease. Return False if another process holds it. Raises `KubeError`."""
         current = await self._read()
+        began = self._monotonic()  # other candidates may see the change long before its response arrives
         try:
             if current is None:
                 await self._api.create(self._record(None))
@@ -118,6 +122,7 @@ class Lease:
                 return False
         except Conflict:
             return False
+        self._renewed_at = began
         return True
 
     def _may_take(self, current: Manifest) -> bool:

@@ -14,7 +14,6 @@ import click
 from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig, load_broker_config
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
-from raptormq.errors import RaptorMQError
 from raptormq.logs import configure_logging, get_logger
 
 logger = get_logger(__name__)
@@ -70,6 +69,8 @@ class _Restarting:
         self.broker = Broker(config)
         self._runs = False
         self._watching: asyncio.Task[None] | None = None
+        self._replacing: asyncio.Task[None] | None = None
+        """The last restart."""
 
     async def start(self) -> None:
         """Start the first broker."""
@@ -81,26 +82,31 @@ class _Restarting:
         try:
             while True:
                 await self.broker.wait_restart_wanted()
-                self._runs = False
-                await self.broker.stop()
-                self.broker = Broker(self._config)
-                await self.broker.start()
-                self._runs = True
-        except RaptorMQError:
+                self._replacing = asyncio.get_running_loop().create_task(self._replace())
+                await asyncio.shield(self._replacing)
+        except Exception:
             os.kill(os.getpid(), signal.SIGTERM)  # ends the process; `stop` raises the error
             raise
 
+    async def _replace(self) -> None:
+        self._runs = False
+        await self.broker.stop()
+        self.broker = Broker(self._config)
+        await self.broker.start()
+        self._runs = True
+
     async def stop(self) -> None:
-        """Stop the current broker.
+        """Stop the current broker. A restart that has begun is completed first: its store must be closed.
 
         Raises:
-            RaptorMQError: a restart failed earlier, or the broker cannot be stopped.
+            Exception: a restart failed, or the broker cannot be stopped.
         """
         if self._watching is not None:
             self._watching.cancel()
-            (failure,) = await asyncio.gather(self._watching, return_exceptions=True)
-            if isinstance(failure, RaptorMQError):
-                raise failure
+            outcomes = await asyncio.gather(self._watching, *filter(None, [self._replacing]), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
         if self._runs:
             await self.broker.stop()
 

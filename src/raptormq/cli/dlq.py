@@ -256,6 +256,8 @@ async def _letters(
         letters = await consumer.poll(timeout=timeout_s)
         if not letters:
             raise CommandFailed(f"the brokers returned no dead letters within {timeout_s:g} s", ExitCode.UNAVAILABLE)
+        for queue in {each.queue for each in letters if each.queue_offset >= ends[each.queue]}:
+            consumer.seek(queue, ends[queue])  # a commit of the caller must not pass letters that were not yielded
         yield [each for each in letters if each.queue_offset < ends[each.queue]]
 
 

@@ -61,6 +61,19 @@ async def test_what_is_committed_does_not_come_again(tmp_path: Path) -> None:
             assert await consumer.poll(0.05) == []
 
 
+async def test_polls_without_a_wait_return_all_waiting_messages(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(200)]
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, *bodies)
+        async with consumer_of(cluster) as consumer:
+            found = await polled(consumer, 1)
+            await eventually(lambda: any(each.next_offset == len(bodies) for each in consumer.describe().queues))
+            while messages := await consumer.poll(timeout=0, max_messages=1):
+                found += [message.body for message in messages]
+    assert found == bodies
+
+
 async def test_seek(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)

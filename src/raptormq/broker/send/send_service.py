@@ -166,7 +166,7 @@ class SendService:
         """Wait until sends may be answered. Return the response code for the sends that wait for the confirmation.
 
         Args:
-            end_offset: log offset behind the last send.
+            end_offset: log offset at which the last send ends.
             leadership: :attr:`leadership` at the append of the first send.
             unsaved: whether to wait until the topics are saved.
             waiting: whether there are sends that wait for the confirmation (:meth:`waits`).

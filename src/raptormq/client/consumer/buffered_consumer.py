@@ -62,7 +62,8 @@ class BufferedConsumer(GroupConsumer):
         return self._buffer
 
     def subscribe(self, topic: str, expression: str | Sql = "*") -> None:
-        """Subscribe to a topic; a second call replaces the expression. A started consumer reads the topic from now on.
+        """Subscribe to a topic; a second call replaces the expression. A started consumer begins to read without a
+        restart, at the committed offsets of the group or as `consume_from` says.
 
         Args:
             topic: a topic. It has to exist when the consumer is started, unless `ConsumerConfig.allow_missing_topics`

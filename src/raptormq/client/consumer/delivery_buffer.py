@@ -109,7 +109,7 @@ class DeliveryBuffer:
             if self._waiting:
                 deadline = clock() + max_wait if deadline is None else deadline
                 if len(self._waiting) >= most or clock() >= deadline:
-                    if taken := self._take_waiting(most):
+                    if taken := self.take_ready(most):
                         return taken
                     deadline = None
                     continue
@@ -118,7 +118,8 @@ class DeliveryBuffer:
                 self._warn_of_unsettled()
         return []
 
-    def _take_waiting(self, most: int) -> list[ReceivedMessage]:
+    def take_ready(self, most: int) -> list[ReceivedMessage]:
+        """Return up to `most` messages that wait now, in order for each queue."""
         taken: list[ReceivedMessage] = []
         while self._waiting and len(taken) < most:
             reader, process_queue, message = waiting = self._waiting.popleft()

@@ -198,7 +198,9 @@ def _handle_of(message: MessageExt, popped: PopMessageResponseHeader, starts: di
 
 
 def _starts_of(info: str | None) -> dict[int, int]:
-    """Parse the start offsets of a pop: `kind queue start` per queue, separated by `;`."""
+    """Return the start offset of a pop by queue id, from entries `kind queue start` that `;` separates. Entries of
+    retry topics, with another kind than 0, are ignored.
+    """
     starts: dict[int, int] = {}
     for entry in (info or "").split(";"):
         kind, _, rest = entry.partition(" ")

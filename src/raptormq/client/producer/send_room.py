@@ -63,8 +63,9 @@ class InLine(ABC):
 
     @abstractmethod
     def end(self, error: BaseException | None) -> None:
-        """Called once, in the event loop: with None when the limits permit the message, which must then be sent or
-        discarded before the return; with `RequestTimeout` after the timeout. Must not raise.
+        """Called once, in the event loop. `error` is None when the limits permit the message, which must then be sent
+        or discarded before the return. It is `RequestTimeout` after the timeout, and `ClientClosed` if the producer is
+        closed. Must not raise.
         """
 
 
