@@ -266,6 +266,27 @@ def test_a_disk_that_does_not_end_a_flush_delays_no_acknowledgement(leads: bool)
     run(scenario())
 
 
+def test_a_member_whose_flush_fails_as_nobody_expects_stops() -> None:
+    """Otherwise it would count as flushed, and acknowledge nothing before the next append."""
+
+    async def scenario() -> None:
+        group = Group(21, sync=True)
+        leader = await formed(group)
+        victim = followers(group)[0]
+        assert victim.member is not None
+
+        async def fails(_: Callable[[], Any]) -> Any:
+            raise RuntimeError("no new thread")
+
+        victim.member._in_thread = fails
+        group.send(leader)
+        await group.pass_time(5)
+        assert victim.member.halted == "RuntimeError: no new thread"
+        assert group.acknowledged
+
+    run(scenario())
+
+
 def _no_room(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "no space left on device")
 

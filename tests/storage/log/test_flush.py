@@ -154,6 +154,26 @@ async def test_a_flush_that_fails_as_nobody_expects_ends_the_writes(
         store.close()
 
 
+async def test_a_flush_in_another_thread_calls_back_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Futures of asyncio and the lists of callbacks belong to the thread of the loop."""
+    monkeypatch.setattr(FlushService, "_run", lambda _: None)  # nothing else flushes
+    called_in: list[int] = []
+
+    def note(*_: object) -> None:
+        called_in.append(threading.get_ident())
+
+    store = open_sync_store()
+    store.set_loop(asyncio.get_running_loop(), note)
+    end = store.append([message("a")]).end_offset
+    store.on_confirmed(end, note)
+    waiting = asyncio.create_task(store.wait_flushed(end))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(store.flush)
+    await asyncio.wait_for(waiting, 10)
+    assert called_in == [threading.get_ident()] * 2
+    store.close()
+
+
 async def test_async_flush_makes_durable_by_itself() -> None:
     volume = MemoryFileSystem()
     store = open_store(volume, flush_interval_ms=1)

@@ -483,6 +483,8 @@ class GroupMember:
                     self._step(lambda raft, mark=mark: raft.flushed(mark))  # type: ignore[misc]
         except (OSError, StorageError) as error:
             self._fail(error)
+        except Exception as error:  # noqa: BLE001 - the member stops, the broker continues
+            self._halt(error)
         finally:
             self._flushing = None
 

@@ -108,14 +108,18 @@ class FlushService:
         await wait_for_offset(self._on_flushed, end_offset)
 
     def flush(self) -> None:
-        """Flush in this thread, and call the callbacks that wait for it.
+        """Flush in this thread, and call the callbacks that wait for it: on the loop, or in this thread before
+        :meth:`start` and after :meth:`stop`.
 
         Raises:
             StorageError: this flush or an earlier one failed.
             OutOfResources: there is no descriptor; the call can be repeated.
         """
         self._flush_once()
-        self._complete()
+        if self._thread is None:
+            self._complete()
+        else:  # this may be a worker thread
+            self._notify_loop()
         if (error := self._failure or self._deferred) is not None:
             raise error
 
