@@ -77,7 +77,9 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
     """Create the replication of a member. A follower refuses the requests that only a leader may execute."""
     core.topics.add_missing([TopicConfig(TABLES_TOPIC, 1, 1, int(Perm.INHERIT))])
     security = core.tables.security
-    tables = TableRecords(core.store, core.topics, core.groups, core.reput.schedule, time.monotonic, security)
+    tables = TableRecords(
+        core.store, core.topics, core.groups, core.tables.modes, core.reput.schedule, time.monotonic, security
+    )
     core.barrier.records = tables
     gate = core.gate
 

@@ -23,7 +23,6 @@ from raptormq.broker.ha import (
     TableSync,
     master_only,
 )
-from raptormq.broker.handlers.assignments import RequestModes
 from raptormq.broker.registration import Registrar
 from raptormq.broker.roles import LeaderWork
 from raptormq.storage.fs import FileSystem
@@ -126,15 +125,13 @@ def _ha_master(core: Core, acknowledgements: SlaveAcknowledgements | None) -> Ha
     return master
 
 
-def create_slave(
-    core: Core, router: Router, registrar: Registrar, modes: RequestModes, filesystem: FileSystem | None
-) -> HaParts:
+def create_slave(core: Core, router: Router, registrar: Registrar, filesystem: FileSystem | None) -> HaParts:
     """Return the parts of a slave, and add a guard that refuses requests which only a master handles."""
     config, tables = core.config, core.tables
     limits = ConnectionLimits(credentials=own_credentials(config))
     client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
     registrar.on_master = client.found
-    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, modes.replace)
+    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, tables.modes)
     sync = TableSync(synced, core.store, client)
     slave = HaSlave(
         config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,

@@ -26,9 +26,10 @@ TABLE_CHANGES = frozenset(
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
     }
 )
-"""Changes of topics, groups and offsets."""
+"""Changes of topics, groups, request modes and offsets."""
 
 LEADER_ONLY = TABLE_CHANGES | frozenset(
     {

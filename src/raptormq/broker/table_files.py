@@ -17,7 +17,14 @@ from pathlib import Path
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.delay.progress import DelayProgress, delays_file
 from raptormq.broker.delay.timer_progress import TimerProgressFile
-from raptormq.broker.tables import GroupTable, TopicTable, groups_file, system_topics
+from raptormq.broker.tables import (
+    GroupTable,
+    RequestModeTable,
+    TopicTable,
+    groups_file,
+    request_modes_file,
+    system_topics,
+)
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig, TopicConfigTable
 from raptormq.security.tables import SecurityTables, load_security
@@ -48,8 +55,10 @@ class Tables:
 
     topics: TopicTable
     groups: GroupTable
+    modes: RequestModeTable
     topics_saver: TableSaver
     groups_saver: TableSaver
+    modes_saver: TableSaver
     delays: DelayProgress
     timers_file: TimerProgressFile
     security: SecurityTables
@@ -59,7 +68,8 @@ class Tables:
     @property
     def savers(self) -> tuple[TableSaver, ...]:
         """The savers of tables that administrators and clients change."""
-        return self.topics_saver, self.groups_saver, self.security.users_saver, self.security.acls_saver
+        security = self.security
+        return self.topics_saver, self.groups_saver, self.modes_saver, security.users_saver, security.acls_saver
 
     def retry_save(self) -> None:
         """Write the tables whose last write failed."""
@@ -84,13 +94,17 @@ def load_tables(
     folder = Path(config.storage.root_dir) / "config"
     topics_json = topics_file(str(folder / "topics.json"), filesystem)
     groups_json = groups_file(str(folder / "subscriptionGroup.json"), filesystem)
+    modes_json = request_modes_file(str(folder / "messageRequestMode.json"), filesystem)
+    modes = modes_json.load(RequestModeTable) or RequestModeTable()
     topics = TopicTable(topics_json.load(TopicConfigTable.from_dict) or TopicConfigTable(), clock)
     groups = groups_json.load(lambda saved: GroupTable(saved, clock)) or GroupTable(None, clock)
     tables = Tables(
         topics,
         groups,
+        modes,
         TableSaver(topics_json, topics.to_dict, save_deletions),
         TableSaver(groups_json, groups.to_dict),
+        TableSaver(modes_json, modes.to_dict),
         DelayProgress(delays_file(str(folder / "delayOffset.json"), filesystem), clock),
         TimerProgressFile(filesystem or RealFileSystem(), str(folder / "timercheck")),
         load_security(config.security, folder, filesystem),
@@ -101,6 +115,7 @@ def load_tables(
     if count := topics.assign_missing_ids():
         logger.info("assigned topic ids to %d topics of a table without ids", count)
     groups.listen(tables.groups_saver.save_soon)
+    modes.listen(tables.modes_saver.save_soon)
     if not config.policies.auto_create_topic:
         topics.delete("TBW102")
     topics.add_missing(system_topics(config.identity, config.policies))

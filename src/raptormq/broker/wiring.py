@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from raptormq.broker.clients import QueueLocks
@@ -14,7 +14,7 @@ from raptormq.broker.cooperative import steady_ms, steady_time_of_day
 from raptormq.broker.core import Core, ha_port, own_credentials
 from raptormq.broker.delay.delivery_checkpointer import DeliveryCheckpointer
 from raptormq.broker.delay.timer_delivery import TimerDelivery
-from raptormq.broker.handlers.assignments import AssignmentHandlers, RequestModes, modes_file
+from raptormq.broker.handlers.assignments import AssignmentHandlers
 from raptormq.broker.handlers.cleanup import CleanupHandlers
 from raptormq.broker.handlers.clients import ClientHandlers
 from raptormq.broker.handlers.consumers import ConsumerHandlers
@@ -214,8 +214,7 @@ def assemble(
     replication = None if member is None else _replication(core, router, registrar, member)
     if replication is not None:
         pulls.attach_group(replication.member.reads.passed)
-    modes = _request_modes(core, filesystem)
-    ha = _ha(core, router, registrar, modes, acknowledgements, filesystem)
+    ha = _ha(core, router, registrar, acknowledgements, filesystem)
     other_copies = replication or (None if ha is None else ha.copies)
     scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
@@ -226,7 +225,7 @@ def assemble(
         clients,
         resets,
         *core.pop.handlers(core.registry, core.resets, core.counters, core.statistics),
-        _assignments(core, registrar, modes),
+        _assignments(core, registrar),
         *_consuming(core, replication),
         *_administration(core, pulls, scrubber, replication, ha),
         PromotionHandlers(None if ha is None else ha.slave, core.running_config),
@@ -262,7 +261,6 @@ def _ha(
     core: Core,
     router: Router,
     registrar: Registrar,
-    modes: RequestModes,
     acknowledgements: SlaveAcknowledgements | None,
     filesystem: FileSystem | None,
 ) -> HaParts | None:
@@ -272,7 +270,7 @@ def _ha(
     from raptormq.broker.ha_wiring import create_master, create_slave  # other brokers start faster without it
 
     if config.ha.is_slave:
-        return create_slave(core, router, registrar, modes, filesystem)
+        return create_slave(core, router, registrar, filesystem)
     return create_master(core, router, registrar, acknowledgements, filesystem)
 
 
@@ -365,14 +363,18 @@ def _consuming(core: Core, replication: Replication | None) -> tuple[Handlers, .
     )
 
 
-def _request_modes(core: Core, filesystem: FileSystem | None) -> RequestModes:
-    path = Path(core.config.storage.root_dir) / "config" / "messageRequestMode.json"
-    return RequestModes(modes_file(str(path), filesystem))
+def _begin_change(core: Core) -> Confirmed:
+    """Begin a change of a table, and return what waits until the change is replicated."""
+    return core.barrier.begin().confirmed
 
 
-def _assignments(core: Core, registrar: Registrar, modes: RequestModes) -> Handlers:
+def _assignments(core: Core, registrar: Registrar) -> Handlers:
     """Return the handlers of queue assignments."""
-    return AssignmentHandlers(modes, core.topics, core.groups, core.registry, registrar, core.config.identity)
+    tables = core.tables
+    return AssignmentHandlers(
+        tables.modes, tables.modes_saver, partial(_begin_change, core), core.topics, core.groups, core.registry,
+        registrar, core.config.identity,
+    )  # fmt: skip
 
 
 def _replies(core: Core) -> ReplyHandlers:
@@ -393,10 +395,7 @@ def _administration(
     security = core.tables.security
     copies = replication or (None if ha is None else ha.role)
     facts = None if copies is None else copies.facts
-
-    def begin_change() -> Confirmed:
-        return core.barrier.begin().confirmed
-
+    begin_change = partial(_begin_change, core)
     return (
         UserHandlers(security, core.gate, begin_change),
         AclHandlers(security.users, security.acls, security.acls_saver, begin_change),

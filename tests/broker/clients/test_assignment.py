@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from raptormq.broker.clients.assignment import POP, RequestMode, allocate_averagely, allocate_by_circle, assign
+from raptormq.broker.clients.assignment import allocate_averagely, allocate_by_circle, assign
+from raptormq.broker.tables import POP, RequestMode
 from raptormq.errors import BodyError
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from raptormq.broker.delay.progress import DelayProgress, delays_file
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.ha import MasterClient, SyncedTables, TableSync
-from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.tables import GroupTable, RequestModeTable, TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.storage.fs import RealFileSystem
 from raptormq.storage.store import MessageStore
@@ -47,9 +47,8 @@ class Log:
 async def test_progress_waits_for_the_log(tmp_path: Path) -> None:
     delays = DelayProgress(delays_file(str(tmp_path / "delayOffset.json"), None), lambda: 1)
     timers_file = TimerProgressFile(RealFileSystem(), str(tmp_path / "timercheck"))
-    modes: list[Any] = []
     tables = SyncedTables(
-        TopicTable(TopicConfigTable(), lambda: 1), GroupTable(None, lambda: 1), delays, timers_file, modes.append
+        TopicTable(TopicConfigTable(), lambda: 1), GroupTable(None, lambda: 1), delays, timers_file, RequestModeTable()
     )
     master, log = Master(), Log()
     sync = TableSync(tables, cast("MessageStore", log), cast("MasterClient", master))

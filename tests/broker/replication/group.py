@@ -20,7 +20,7 @@ from raptormq.broker.replication.group_member import GroupMember, Listeners
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles
 from raptormq.broker.replication.table_records import TableRecords
-from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.tables import GroupTable, RequestModeTable, TopicTable
 from raptormq.errors import RequestTimeout, StorageError
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig, TopicConfigTable
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -57,6 +57,7 @@ class Member:
         self.store: MessageStore
         self.topics: TopicTable
         self.groups: GroupTable
+        self.modes: RequestModeTable
         self.tables: TableRecords
         self.wants_restart = False
         self.saved_topics: dict[str, TopicConfig] = {}
@@ -75,8 +76,10 @@ class Member:
         report = store.open(confirmed_offset=progress.commit.offset)
         self.topics = TopicTable(TopicConfigTable(dict(self.saved_topics)), Clock())
         self._know_types()
-        self.groups = GroupTable(None, Clock())
-        self.tables = TableRecords(store, self.topics, self.groups, lambda: None, lambda: group.now_ms / 1000)
+        self.groups, self.modes = GroupTable(None, Clock()), RequestModeTable()
+        self.tables = TableRecords(
+            store, self.topics, self.groups, self.modes, lambda: None, lambda: group.now_ms / 1000
+        )
         options = Options(
             peers=dict.fromkeys(group.members, ""),
             heartbeat_ms=HEARTBEAT_MS,

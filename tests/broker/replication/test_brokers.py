@@ -20,6 +20,7 @@ from raptormq.broker.staging.staging_service import StagingService
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import ConfigError, NotLeader, OutOfResources
 from raptormq.protocol.batch import encode_batch
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
@@ -360,6 +361,24 @@ async def test_probes_tell_who_may_be_restarted(tmp_path: Path, free_ports: Call
         _, shown = await page(brokers[asked], "/replication")
         assert shown["role"] == "candidate"
         assert shown["leader"] in ("", asked), "it may have won an election, but confirms nothing any more"
+
+
+async def test_the_next_leader_knows_who_pops(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:
+    body = dumps({"topic": "t", "consumerGroup": "poppers", "mode": "POP", "popShareQueueNum": 0})
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        second = next(member for member in brokers if member != first)
+        async with connected(brokers[first]) as peer, connected(brokers[second]) as other:
+            await peer.send("t", b"x")
+            await peer.heartbeat("me", "poppers", "t")
+            refused = await other.call(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert (await peer.call(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)).code == ResponseCode.SUCCESS
+            await move(brokers, second)
+            found = loads_object((await other.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body)
+    assert found["messageRequestModeMap"]["t"]["poppers"]["mode"] == "POP"
+    assert b'"POP"' in (tmp_path / second / "config" / "messageRequestMode.json").read_bytes()
 
 
 async def test_leadership_is_handed_over_on_request(tmp_path: Path, free_ports: Callable[[int], list[int]]) -> None:

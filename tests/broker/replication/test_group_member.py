@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raptormq.broker.replication.codec import decode
-from raptormq.broker.tables import GroupConfig
+from raptormq.broker.tables import POP, GroupConfig, RequestMode
 from raptormq.errors import NotLeader, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -634,6 +634,28 @@ def test_a_member_whose_saved_state_makes_no_sense_stops_once() -> None:
         for _ in range(20):
             victim.tick()
         assert victim.status() is None
+
+    run(scenario())
+
+
+def test_request_modes_are_those_of_the_leader() -> None:
+    async def scenario() -> None:
+        group = Group(23)
+        leader = await formed(group)
+        for topic, name in (("t", "payers"), ("t", "readers"), ("u", "payers")):
+            leader.modes.put(topic, name, RequestMode(POP, 2))
+        await group.calm(group.is_whole)
+        leader.modes.put("t", "payers", RequestMode(POP, 1))
+        leader.modes.put_topic("u", None)
+        followers(group)[0].modes.put("only here", "payers", RequestMode(POP, 0))
+        await group.calm(group.is_whole)
+        assert followers(group)[0].modes.get("t", "payers") == RequestMode(POP, 1)
+        leader.tables.log_shrunk()
+        await group.calm(group.is_whole)
+        for each in group.members.values():
+            assert each.modes.by_topic() == leader.modes.by_topic(), each.id
+        assert leader.modes.get("t", "readers") == RequestMode(POP, 2)
+        assert leader.modes.by_topic().keys() == {"t"}
 
     run(scenario())
 

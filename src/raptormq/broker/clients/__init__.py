@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raptormq.broker.clients.assignment import STRATEGIES, RequestMode, assign
+from raptormq.broker.clients.assignment import STRATEGIES, assign
 from raptormq.broker.clients.queue_locks import QueueLocks
 from raptormq.broker.clients.registry import ClientRegistry, HeartbeatSender, Member, RepeatedHeartbeats
 from raptormq.broker.clients.subscription_filter import (
@@ -21,7 +21,6 @@ __all__ = [
     "Member",
     "QueueLocks",
     "RepeatedHeartbeats",
-    "RequestMode",
     "SubscriptionFilter",
     "SubscriptionFilters",
     "assign",

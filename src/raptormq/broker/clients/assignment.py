@@ -8,35 +8,11 @@ shares of the next ``popShareQueueNum`` members.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
-from raptormq.errors import BodyError
+from raptormq.broker.tables import POP, PULL, RequestMode
 from raptormq.protocol.message import MessageQueue
 
-PULL, POP = "PULL", "POP"
 ALL_QUEUES = -1
-
-
-class RequestMode(NamedTuple):
-    """Consumption mode of a group for a topic. ``share`` is ``popShareQueueNum``."""
-
-    mode: str = PULL
-    share: int = 0
-
-    @classmethod
-    def from_dict(cls, value: Any) -> RequestMode:
-        """Decode a JSON object.
-
-        Raises:
-            BodyError: the value is not a request mode.
-        """
-        try:
-            mode = cls(str(value.get("mode") or PULL).upper(), int(value.get("popShareQueueNum") or 0))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise BodyError(f"not a request mode: {value!r:.80}") from error
-        if mode.mode not in (PULL, POP):
-            raise BodyError(f"unknown request mode {mode.mode:.40}")
-        return mode
 
 
 def allocate_averagely(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> list[MessageQueue]:

@@ -22,7 +22,7 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.router import Answer, Guard, Taken, failure
 
 _DECISIONS = frozenset({RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE})
-_CHANGES = TABLE_CHANGES | {RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.CONVERT_QUEUE}
+_CHANGES = TABLE_CHANGES | {RequestCode.CONVERT_QUEUE}
 _REFUSED = (LEADER_ONLY | _DECISIONS | _CHANGES) - {RequestCode.UPDATE_CONSUMER_OFFSET}
 
 

@@ -13,17 +13,17 @@ as delivered whose copies it does not have.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.service import cancel_and_wait
-from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
+from raptormq.broker.tables import GroupConfig, GroupTable, RequestModeTable, TopicTable
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.members import object_at
@@ -37,13 +37,13 @@ SYNC_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SyncedTables:
-    """The tables that are copied. ``replace_modes`` receives the content of ``messageRequestMode.json``."""
+    """The tables that are copied."""
 
     topics: TopicTable
     groups: GroupTable
     delays: DelayProgress
     timers_file: TimerProgressFile
-    replace_modes: Callable[[Mapping[str, Any]], None]
+    modes: RequestModeTable
 
 
 class _Progress(NamedTuple):
@@ -93,7 +93,7 @@ class TableSync:
         await self._copy_offsets()
         modes = await self._client.request_modes()
         if modes is not None:
-            self._tables.replace_modes(modes)
+            self._tables.modes.replace(modes)
         await self.copy_progress()
 
     # --- topics and groups ---

@@ -1,24 +1,17 @@
 """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402)
-(``QueryAssignmentProcessor``, ``MessageRequestModeManager``).
+(``QueryAssignmentProcessor``).
 
-Modes are stored in ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {group: {...}}}}``. A name
-server provides the queues of all brokers. If no name server responds, the topic table of this broker is used.
+A name server provides the queues of all brokers. If no name server responds, the topic table of this broker is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from raptormq.broker.clients import STRATEGIES, ClientRegistry, RequestMode, assign
+from raptormq.broker.clients import STRATEGIES, ClientRegistry, assign
 from raptormq.broker.config import Identity
 from raptormq.broker.registration import Registrar
-from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.tables import GroupTable, RequestMode, RequestModeTable, TopicTable
 from raptormq.errors import BodyError
-from raptormq.files import Files
-from raptormq.json_file import JsonFile
 from raptormq.protocol.bodies.heartbeat import BROADCASTING
-from raptormq.protocol.bodies.members import object_at
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import QueueData, TopicRoute
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
@@ -28,6 +21,7 @@ from raptormq.protocol.command import RemotingCommand, request, response_to
 from raptormq.protocol.headers.route import RouteRequestHeader
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.topic_names import RETRY_PREFIX
+from raptormq.security.tables import BeginChange
 from raptormq.storage.fs import TableSaver
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
@@ -35,72 +29,14 @@ from raptormq.transport.router import Refused, Router
 _ROUTE_S = 3.0
 
 
-class RequestModes:
-    """Request modes of one broker, by topic and group."""
-
-    def __init__(self, file: JsonFile) -> None:
-        """Read the modes from ``file``.
-
-        Raises:
-            StoreDamaged: file and backup are damaged.
-        """
-        self._modes = file.load(_decode) or {}
-        self._saver = TableSaver(file, self.to_dict)
-
-    def get(self, topic: str, group: str) -> RequestMode:
-        """Return the request mode of a group for a topic, by default PULL."""
-        return self._modes.get((topic, group), RequestMode())
-
-    async def put(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Set a mode and wait until it is saved.
-
-        Raises:
-            StorageError: the file could not be written.
-        """
-        self._modes[topic, group] = mode
-        self._saver.save_soon()
-        await self._saver.saved()
-
-    def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace all modes by those of another broker, in the format of the file, and save them in the background.
-
-        Raises:
-            BodyError: ``value`` does not have this format.
-        """
-        modes = _decode(value)
-        if modes != self._modes:
-            self._modes = modes
-            self._saver.save_soon()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        table: dict[str, dict[str, Any]] = {}
-        for (topic, group), mode in self._modes.items():
-            names = {"consumerGroup": group, "topic": topic}
-            table.setdefault(topic, {})[group] = names | {"mode": mode.mode, "popShareQueueNum": mode.share}
-        return {"messageRequestModeMap": table}
-
-
-def modes_file(path: str, files: Files | None) -> JsonFile:
-    """Return the file of request modes at ``path``."""
-    return JsonFile(path, files, key="messageRequestModeMap", without="without it all groups have mode PULL")
-
-
-def _decode(value: Mapping[str, Any]) -> dict[tuple[str, str], RequestMode]:
-    table = object_at(value, "messageRequestModeMap")
-    return {
-        (topic, group): RequestMode.from_dict(mode)
-        for topic in table
-        for group, mode in object_at(table, topic).items()
-    }
-
-
 class AssignmentHandlers:
     """Handles requests for queue assignments and request modes."""
 
     def __init__(
         self,
-        modes: RequestModes,
+        modes: RequestModeTable,
+        modes_saver: TableSaver,
+        begin_change: BeginChange,
         topics: TopicTable,
         groups: GroupTable,
         registry: ClientRegistry[Connection],
@@ -108,6 +44,8 @@ class AssignmentHandlers:
         identity: Identity,
     ) -> None:
         self._modes = modes
+        self._modes_saver = modes_saver
+        self._begin_change = begin_change
         self._topics = topics
         self._groups = groups
         self._registry = registry
@@ -172,5 +110,8 @@ class AssignmentHandlers:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         if self._groups.get(group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
-        await self._modes.put(topic, group, mode)
+        confirmed = self._begin_change()
+        self._modes.put(topic, group, mode)
+        await self._modes_saver.saved()
+        await confirmed()
         return response_to(command)

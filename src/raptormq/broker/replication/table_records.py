@@ -1,4 +1,4 @@
-"""Replication of the broker's tables through the log: topics, consumer groups, consumer offsets, users and permissions.
+"""Replication of the broker's tables through the log: topics, groups, request modes, offsets, users and permissions.
 
 The leader appends changes to the topic :data:`TABLES_TOPIC`, queue 0. The record of a topic precedes every message of
 the topic in the log. A request that changes a table is answered when its record is confirmed. Followers apply a record
@@ -11,10 +11,11 @@ Body of a record in JSON; each field is optional::
     {"topics":  {"orders": {as in topics.json}, "gone": null},   null: deleted, with its messages before this record
      "groups":  {"payers": {as in subscriptionGroup.json}, "gone": null},
      "offsets": {"orders@payers": {"0": 123}, "gone@payers": null},
+     "modes":   {"orders": {as in messageRequestMode.json}, "gone": null},
      "security": {"users": [as in users.json], "acls": [as in acls.json]},   complete
      "ends":    {"orders": {"0": 123}},                          queues whose messages have all been deleted
      "forbidden": {"payers": {"orders": 4}},                     complete
-     "all": {"topics": ["orders", ...], "groups": [...], "offsets": [...]}, "records": 4}
+     "all": {"topics": ["orders", ...], "groups": [...], "modes": [...], "offsets": [...]}, "records": 4}
 
 A snapshot has several records. ``all`` is in the last one and lists every entry; entries that are not listed do not
 exist. ``records`` is the number of the records before it.
@@ -37,7 +38,7 @@ from typing import Any
 
 import orjson
 
-from raptormq.broker.tables import GroupConfig, GroupTable, TopicTable
+from raptormq.broker.tables import GroupConfig, GroupTable, RequestModeTable, TopicTable
 from raptormq.errors import BodyError, NotLeader, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
@@ -49,7 +50,13 @@ from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
 
-REPLICATED_TABLES = ("topics.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
+REPLICATED_TABLES = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "messageRequestMode.json",
+    "delayOffset.json",
+    "timercheck",
+)
 """Files in ``config`` that a member with an empty log does not need, because their contents are in the log or derived
 from it."""
 OFFSETS_S = 1.0
@@ -68,6 +75,7 @@ class TableRecords:
         store: MessageStore,
         topics: TopicTable,
         groups: GroupTable,
+        modes: RequestModeTable,
         dispatch_soon: Callable[[], None],
         clock_s: Callable[[], float],
         security: SecurityTables | None = None,
@@ -78,6 +86,7 @@ class TableRecords:
             store: the store of the member.
             topics: the topics.
             groups: the consumer groups.
+            modes: the request modes of the groups.
             dispatch_soon: schedules the dispatch of appended records.
             clock_s: monotonic clock in seconds.
             security: users and permissions, if they are replicated.
@@ -87,6 +96,7 @@ class TableRecords:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._modes = modes
         self._offsets = store.consumer_offsets
         self._dispatch_soon = dispatch_soon
         self._clock_s = clock_s
@@ -94,6 +104,7 @@ class TableRecords:
         self._applying = False
         self._written_groups: dict[str, GroupConfig] = {}
         self._written_forbidden: dict[str, dict[str, int]] = {}
+        self._written_modes: dict[str, dict[str, Any]] = {}
         self._unwritten_topics: dict[str, None] = {}
         self._unwritten_deletions: dict[str, None] = {}
         """Deleted topics whose deletion record is not appended yet."""
@@ -115,6 +126,7 @@ class TableRecords:
         self._offsets_at = self._snapshot_at = 0.0
         topics.listen(self._topic_changed)
         groups.listen(self._groups_changed)
+        modes.listen(self._modes_changed)
         if security is not None:
             security.users.on_change(self._security_changed)
             security.acls.on_change(self._security_changed)
@@ -164,6 +176,7 @@ class TableRecords:
                 return
             self._write_topics()
             self._write_groups()
+            self._write_modes()
             self._write_security()
             lasting = {key: None if self._is_being_deleted(key) else row for key, row in rows.items()}
             for part in _parts(lasting.items()):
@@ -192,6 +205,7 @@ class TableRecords:
         self.check_leads(leadership)
         self._write_topics()
         self._write_groups()
+        self._write_modes()
         self._write_security()
         end = self._end
         await self._store.wait_confirmed(end)
@@ -224,6 +238,13 @@ class TableRecords:
                 self._write_groups()
             except StorageError as error:
                 logger.warning("cannot append the change of a consumer group to the log; retrying: %s", error)
+
+    def _modes_changed(self) -> None:
+        if self._leads and not self._applying:
+            try:
+                self._write_modes()
+            except StorageError as error:
+                logger.warning("cannot append the change of a request mode to the log; retrying: %s", error)
 
     def _security_changed(self) -> None:
         if self._leads and not self._applying:
@@ -264,26 +285,40 @@ class TableRecords:
         self._written_groups = dict(configs)
         self._written_forbidden = {group: dict(row) for group, row in self._groups.forbidden.items()}
 
+    def _write_modes(self) -> None:
+        written, modes = self._written_modes, self._modes.by_topic()
+        changed: dict[str, Any] = {topic: row for topic, row in modes.items() if written.get(topic) != row}
+        for part in _parts((changed | dict.fromkeys(written.keys() - modes.keys())).items()):
+            self._append({"modes": part})
+        self._written_modes = modes
+
     def _write_snapshot(self) -> None:
         log_start = self._store.start_offset
-        topics, groups = self._topics, self._groups
+        topics, groups, modes = self._topics, self._groups, self._modes.by_topic()
         offsets = {key: row for key, row in self._offsets.rows() if not self._is_being_deleted(key)}
         parts: list[dict[str, Any]] = [
             *({"topics": part} for part in _parts((name, topics.stored(name)) for name in topics.configs)),
             *({"groups": part} for part in _parts((name, group.to_dict()) for name, group in groups.configs.items())),
+            *({"modes": part} for part in _parts(modes.items())),
             *({"offsets": part} for part in _parts(offsets.items())),
             *([] if self._security is None else [{"security": self._security.to_dict()}]),
             *({"ends": part} for part in _parts(self._store.expired_queue_ends().items())),
         ]
         for part in parts:
             self._append(part)
-        everything = {"topics": list(topics.configs), "groups": list(groups.configs), "offsets": list(offsets)}
+        everything = {
+            "topics": list(topics.configs),
+            "groups": list(groups.configs),
+            "modes": list(modes),
+            "offsets": list(offsets),
+        }
         last = self._append({"forbidden": groups.forbidden, "all": everything, "records": len(parts)})
         self._appended_snapshot = self._end, last - len(parts)
         self._security_is_written = True
         self._log_start = log_start
         self._snapshot_at = self._clock_s()
         self._written_groups = dict(groups.configs)
+        self._written_modes = modes
         self._written_forbidden = {group: dict(row) for group, row in groups.forbidden.items()}
 
     def _is_being_deleted(self, key: str) -> bool:
@@ -358,16 +393,15 @@ class TableRecords:
                     self._groups.delete(name)
                 else:
                     self._groups.put(GroupConfig.from_dict(group))
+            for topic, row in change.get("modes", {}).items():
+                self._modes.put_topic(topic, row)
             if "forbidden" in change:
                 self._groups.forbid(change["forbidden"])
             for key, row in change.get("offsets", {}).items():
                 self._offsets.set_row(key, row if row is None else {int(queue): at for queue, at in row.items()})
             if self._security is not None and "security" in change:
                 self._security.adopt(change["security"])
-            for topic, ends in change.get("ends", {}).items():
-                if topic in self._topics.configs and self._store.tombstone_offset(topic) < end:  # else deleted since
-                    for queue_id, at in ends.items():
-                        self._store.begin_queue_at(topic, int(queue_id), at)
+            self._apply_ends(change.get("ends", {}), end)
             if (everything := change.get("all")) is not None:
                 self._remove_unlisted(everything)
                 self.snapshot_offset = offset - change.get("records", offset)
@@ -375,6 +409,12 @@ class TableRecords:
             logger.error("the table record that ends at log offset %d cannot be decoded: %s", end, error)
         finally:
             self._applying = False
+
+    def _apply_ends(self, by_topic: dict[str, dict[str, int]], end: int) -> None:
+        for topic, ends in by_topic.items():
+            if topic in self._topics.configs and self._store.tombstone_offset(topic) < end:  # else deleted since
+                for queue_id, at in ends.items():
+                    self._store.begin_queue_at(topic, int(queue_id), at)
 
     def _apply_topic(self, name: str, topic: dict[str, Any] | None, end: int) -> None:
         if topic is not None:
@@ -399,6 +439,8 @@ class TableRecords:
             self._store.forget_batch_topic(topic)  # this member led and had created it
         for group in [group for group in self._groups.configs if group not in groups]:
             self._groups.delete(group)
+        for topic in self._modes.by_topic().keys() - set(everything["modes"]):
+            self._modes.put_topic(topic, None)
         self._offsets.forget_other_rows(set(everything["offsets"]))
 
 
