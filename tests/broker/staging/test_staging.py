@@ -176,6 +176,16 @@ async def test_lists_of_a_deleted_topic_are_refused(tmp_path: Path) -> None:
         assert await visible(peer) == [[b"new"], []]
 
 
+async def test_a_commit_waits_for_the_slaves_of_a_master(tmp_path: Path) -> None:
+    async with running(tmp_path, STAGES | {"brokerRole": "SYNC_MASTER"}) as broker, connected(broker) as peer:
+        listed = await stage(peer, [b"a"])
+        assert listed.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        for _ in range(2):
+            answer = await commit(peer, [int(listed.ext_fields["stagedOffset"])])
+            assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert await visible(peer) == [[b"a"], []]
+
+
 async def test_a_broker_that_stages_nothing_says_so(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as peer:
         for answer in (await stage(peer, [b"a"]), await commit(peer, [])):

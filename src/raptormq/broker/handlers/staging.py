@@ -83,7 +83,8 @@ class StagingHandlers:
     async def commit(
         self, connection: Connection, command: RemotingCommand, header: CommitStagedRequestHeader
     ) -> RemotingCommand:
-        """Handle 31032: commit the batch and respond when it is published, or after 2 s.
+        """Handle 31032: commit the batch and respond when it is published, or after 2 s. On a SYNC_MASTER the response
+        has code 11 or 12, like that of a send, while slaves lack a published batch.
 
         A batch that cannot be published is refused with 604.
         """
@@ -109,7 +110,13 @@ class StagingHandlers:
             raise Refused(ResponseCode.ILLEGAL_OPERATION, remark)
         messages = self._staging.progress(header.query, header.batch) if outcome is None else outcome.messages
         answer = CommitStagedResponseHeader(outcome is not None, messages)
-        return response_to(command, header=answer, body=encode_decision(found.decision) if found.decision else b"")
+        code: int = ResponseCode.SUCCESS
+        if outcome is not None:
+            end = self._staging.published_end(header.query)
+            code = await self._sends.wait(end, self._sends.leadership, unsaved=False, waiting=True)
+        return response_to(
+            command, code, header=answer, body=encode_decision(found.decision) if found.decision else b""
+        )
 
     def _check(self, query: str, batch: int) -> None:
         if not self._config.staging.enabled:

@@ -87,6 +87,8 @@ class _Published:
     batch: int
     offset: int
     """Queue offset of the published record."""
+    end_offset: int
+    """End of the published record in the log."""
     committed_at: int
 
 
@@ -223,7 +225,7 @@ class StagingService:
                 opened[record.batch_name] = _Open(record, stored.physical_offset, stored.physical_offset + 1)
             else:
                 opened.pop(record.batch_name, None)
-                self._remember(record, offset)
+                self._remember(record, offset, stored.physical_offset + stored.total_size)
         self._open = opened
         self._expire()
 
@@ -274,6 +276,11 @@ class StagingService:
                 f"batch {record.batch_name} is committed, but cannot be published; the broker retries: {commit.error}"
             )
         return commit.record if known is None else known
+
+    def published_end(self, query: str) -> int:
+        """Return the end in the log of the last published batch of a query, 0 if there is none."""
+        last = self._published.get(query)
+        return 0 if last is None else last.end_offset
 
     def progress(self, query: str, batch: int) -> int:
         """Return the number of published messages of a batch that is being published; otherwise 0."""
@@ -354,7 +361,7 @@ class StagingService:
         outcome = Outcome(commit.messages, commit.dropped, commit.lost)
         record = replace(commit.record, outcome=outcome)
         result = await self._writer.write_confirmed([record.to_record(self._clock())])
-        self._remember(record, result.queue_offsets[0])
+        self._remember(record, result.queue_offsets[0], result.end_offset)
         del self._open[record.batch_name]
         commit.done.set()
         if outcome.dropped or outcome.lost:
@@ -405,10 +412,10 @@ class StagingService:
 
     # --- remembered commits ---
 
-    def _remember(self, record: CommitRecord, offset: int) -> None:
+    def _remember(self, record: CommitRecord, offset: int, end_offset: int) -> None:
         last = self._published.get(record.query)
         if last is None or record.batch >= last.batch:
-            self._published[record.query] = _Published(record.batch, offset, record.committed_at)
+            self._published[record.query] = _Published(record.batch, offset, end_offset, record.committed_at)
 
     def _expire(self) -> None:
         oldest = self._clock() - self._settings.commit_hours * _HOUR_MS
@@ -428,7 +435,7 @@ class StagingService:
                     raise
                 logger.error("cannot renew the commit of batch %d of query %s: %s", last.batch, query, error)
                 continue
-            self._remember(known, result.queue_offsets[0])
+            self._remember(known, result.queue_offsets[0], result.end_offset)
 
     async def _read(self, topic: str, offset: int) -> StoredMessage | None:
         found = await self._store.load_messages(topic, 0, offset, ReadOptions(1, _LIST_BYTES))
