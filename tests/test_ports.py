@@ -1,0 +1,25 @@
+"""Ports of one test process are not given to another one, although nothing listens on them yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.ports import free_port_run, reserved_port
+
+TAKE = "import sys; from tests import ports; print(ports._reserve(int(sys.argv[1])) is not None)"
+
+
+def can_be_taken(port: int) -> bool:
+    taken = subprocess.run([sys.executable, "-c", TAKE, str(port)], capture_output=True, text=True, check=True)
+    return taken.stdout == "True\n"
+
+
+def test_a_run_of_ports_is_reserved_as_long_as_the_process_runs() -> None:
+    port = free_port_run(before=1, after=1)
+    assert not any(map(can_be_taken, range(port - 1, port + 2)))
+
+
+def test_a_port_of_a_test_is_reserved() -> None:
+    with reserved_port() as port:
+        assert not can_be_taken(port)
