@@ -32,6 +32,7 @@ from raptormq.protocol.message import Message, MessageExt, MessageQueue
 
 log = get_logger(__name__)
 
+_CLOSED = "the client is closed"
 _MARGIN_S = 10.0
 _MAX_REQUESTS = 10
 """Maximum number of requests of one call. The default timeout of a call is the sum of so many request timeouts."""
@@ -49,6 +50,8 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._submitting = threading.RLock()  # a signal handler may submit during a submit
+        self._is_stopping = False
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
@@ -67,6 +70,10 @@ class LoopThread:
         future = self.submit(work)
         try:
             return future.result(min(timeout, threading.TIMEOUT_MAX))
+        except concurrent.futures.CancelledError:
+            if not self._is_stopping:
+                raise
+            raise ClientClosed(_CLOSED) from None
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise  # raised by the coroutine itself
@@ -80,10 +87,11 @@ class LoopThread:
         Raises:
             ClientClosed: the thread was stopped.
         """
-        if not self._thread.is_alive():
-            work.close()
-            raise ClientClosed("the client is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._submitting:  # `stop` cancels all that was submitted before it
+            if not self._is_stopping:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise ClientClosed(_CLOSED)
 
     def require_other_thread(self) -> None:
         """Raise `ClientError` in the thread itself, as in a callback, because a wait there would never end."""
@@ -96,10 +104,13 @@ class LoopThread:
         Raises:
             ClientError: called in the thread itself.
         """
-        if not self._thread.is_alive():
-            return
         self.require_other_thread()
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result(_MARGIN_S)
+        with self._submitting:
+            if self._is_stopping:
+                return
+            self._is_stopping = True
+            cancelling = asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop)
+        cancelling.result(_MARGIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_MARGIN_S)
         if not self._thread.is_alive():
@@ -127,6 +138,8 @@ class Blocking(Generic[W_co]):
         self._wait_s = longest_s + _MAX_REQUESTS * config.request_timeout + _MARGIN_S
         self._close_wait_s = self._wait_s + config.close_timeout
         self._thread: LoopThread | None = None
+        """The thread from the start to the end of the close: other threads settle messages meanwhile."""
+        self._closing = threading.RLock()  # a signal handler may call close() during a close()
 
     def start(self) -> Self:
         """Start the object; no effect if it is started."""
@@ -146,14 +159,20 @@ class Blocking(Generic[W_co]):
             ClientError: called in that thread, for example by a callback.
         """
         thread = self._thread
-        if thread is None:
-            return
-        thread.require_other_thread()
-        self._thread = None
-        try:
-            thread.run(self._wrapped.close(), self._close_wait_s)
-        finally:
-            thread.stop()
+        if thread is not None:
+            thread.require_other_thread()
+        with self._closing:
+            if (thread := self._thread) is None:
+                return
+            try:
+                thread.run(self._end(), self._close_wait_s)
+            finally:
+                self._thread = None
+                thread.stop()
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that closes the object."""
+        return self._wrapped.close()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from raptormq.client.blocking import Blocking
+from raptormq.client.blocking import Blocking, LoopThread
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
 from raptormq.client.consumer import (
     MAX_POPPED,
@@ -34,6 +34,7 @@ from raptormq.client.consumer import (
     ReceivedMessage,
     Retry,
     Sql,
+    held_by,
 )
 from raptormq.client.description import ConsumerDescription
 from raptormq.client.interceptors import ConsumerInterceptor
@@ -50,10 +51,10 @@ B = TypeVar("B", bound=MessagesToSettle[Any])
 
 
 class Run(Protocol):
-    """Runs a coroutine in the thread of the consumer."""
+    """Settles messages in the thread of the consumer."""
 
-    def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """Run `work` and return its result, or raise its error."""
+    def __call__(self, call: Callable[[], Coroutine[Any, Any, T]], /) -> T:
+        """Run the coroutine that `call` returns. Return its result, or raise its error."""
 
 
 @dataclass(slots=True)
@@ -70,15 +71,15 @@ class BlockingReceivedMessage(MessageExt):
 
     def ack(self) -> bool:
         """Acknowledge the message: it is consumed. Return False if its queue was given up meanwhile."""
-        return self._run(self._received.ack())
+        return self._run(self._received.ack)
 
     def retry(self, after: float | None = None) -> Retry:
         """Request redelivery of the message after `after` seconds. Return how and when it is redelivered."""
-        return self._run(self._received.retry(after))
+        return self._run(lambda: self._received.retry(after))
 
     def dead_letter(self, reason: str) -> bool:
         """Store the message as a dead letter with a reason. Return False if its queue was given up meanwhile."""
-        return self._run(self._received.dead_letter(reason))
+        return self._run(lambda: self._received.dead_letter(reason))
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class BlockingPoppedMessage(BlockingReceivedMessage):
 
     def change_invisible_time(self, seconds: float) -> bool:
         """Let the message become visible to other members in `seconds`. Return False if its invisible time was over."""
-        return self._run(self._received.change_invisible_time(seconds))
+        return self._run(lambda: self._received.change_invisible_time(seconds))
 
 
 BM_co = TypeVar("BM_co", bound=BlockingReceivedMessage, covariant=True)
@@ -121,15 +122,15 @@ class _BlockingBatch(MessageSequence[BM_co], Generic[BM_co, B]):
 
     def ack(self) -> bool:
         """Acknowledge the messages that are not settled."""
-        return self._run(self._received.ack())
+        return self._run(self._received.ack)
 
     def retry(self, after: float | None = None) -> list[Retry]:
         """Retry the messages that are not settled."""
-        return self._run(self._received.retry(after))
+        return self._run(lambda: self._received.retry(after))
 
     def dead_letter(self, reason: str) -> bool:
         """Store the messages that are not settled as dead letters."""
-        return self._run(self._received.dead_letter(reason))
+        return self._run(lambda: self._received.dead_letter(reason))
 
 
 class BlockingReceivedBatch(_BlockingBatch[BlockingReceivedMessage, ReceivedBatch]):
@@ -147,7 +148,7 @@ class BlockingPoppedBatch(_BlockingBatch[BlockingPoppedMessage, PoppedBatch]):
         """Let the unsettled messages become visible to other members in `seconds`. Return False if the invisible time
         of one of them was over.
         """
-        return self._run(self._received.change_invisible_time(seconds))
+        return self._run(lambda: self._received.change_invisible_time(seconds))
 
 
 class _BlockingDescribed(Blocking[C_co]):
@@ -309,18 +310,30 @@ class _BlockingLoop(_BlockingDescribed[C_co], Generic[C_co, R, B, BM_co, BB_co])
         if self._thread is None and self._has_started:
             return None
 
-        async def wait() -> T | None:
-            return await following()
-
         try:
-            return self._running(work := wait()).run(work, threading.TIMEOUT_MAX)
+            return self._running(work := held_by(threading.current_thread(), following)).run(
+                work, threading.TIMEOUT_MAX
+            )
         except ClientClosed:
             if self._thread is None and self._has_started:
                 return None
             raise
 
-    def _settle(self, work: Coroutine[Any, Any, T], /) -> T:
-        return self._run(work)
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return held_by(threading.current_thread(), self._wrapped.close)
+
+    def _settle(self, call: Callable[[], Coroutine[Any, Any, T]], /) -> T:
+        """Settle messages. After the close they are given up, so that nothing is sent, and no event loop is left."""
+        try:
+            return self._run(call())
+        except ClientClosed:
+            if self._thread is not None or not self._has_started:
+                raise
+        thread = LoopThread(f"raptormq late call of {type(self).__name__}")
+        try:
+            return thread.run(call(), self._wait_s)
+        finally:
+            thread.stop()
 
 
 class BlockingConsumer(
@@ -379,7 +392,8 @@ class BlockingPopConsumer(
 
     def receive(self, max_messages: int = MAX_POPPED, *, timeout: float = 15.0) -> list[BlockingPoppedMessage]:
         """Wait for messages and pop them; empty if none arrived within `timeout` seconds."""
-        received = self._run(self._wrapped.receive(max_messages, timeout=timeout), timeout)
+        receiving = held_by(threading.current_thread(), lambda: self._wrapped.receive(max_messages, timeout=timeout))
+        received = self._run(receiving, timeout)
         return [self._message(message) for message in received]
 
     def _loop(self) -> PopConsumer:

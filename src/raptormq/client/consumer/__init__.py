@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from raptormq.client.consumer.consumer import Consumer
 from raptormq.client.consumer.delayed_retry import Retry, RetryKind
-from raptormq.client.consumer.delivery import MessageSequence, MessagesToSettle, ReceivedBatch, ReceivedMessage
+from raptormq.client.consumer.delivery import (
+    MessageSequence,
+    MessagesToSettle,
+    ReceivedBatch,
+    ReceivedMessage,
+    held_by,
+)
 from raptormq.client.consumer.lanes import message_key
 from raptormq.client.consumer.listener_call import BatchListener, Listener
 from raptormq.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -40,6 +46,7 @@ __all__ = [
     "Retry",
     "RetryKind",
     "Sql",
+    "held_by",
     "in_executor",
     "in_loop",
     "message_key",

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar, overload
 
@@ -50,6 +52,34 @@ class DeliveryState(enum.Enum):
     ABANDONED = "abandoned"
 
 
+@dataclass(frozen=True, slots=True)
+class HoldingThread:
+    """A thread that takes messages from a blocking consumer."""
+
+    thread: threading.Thread
+
+    def done(self) -> bool:
+        """Return whether the thread has ended."""
+        return not self.thread.is_alive()
+
+
+Holder = asyncio.Task[Any] | HoldingThread
+"""Who takes messages, and is expected to settle them until it ends."""
+
+_holding_thread: ContextVar[HoldingThread | None] = ContextVar("holding thread", default=None)
+
+
+async def held_by(thread: threading.Thread, call: Callable[[], Awaitable[T]]) -> T:
+    """Await a call on behalf of a thread: that thread, and not the current task, holds the messages that it takes."""
+    _holding_thread.set(HoldingThread(thread))
+    return await call()
+
+
+def current_holder() -> Holder | None:
+    """Return the thread for which the current task works, else that task."""
+    return _holding_thread.get() or asyncio.current_task()
+
+
 class Delivery(ABC):
     """State of one delivered message, without its interface for the application.
 
@@ -59,7 +89,7 @@ class Delivery(ABC):
         ended: called once, with this object and the status, when the message is settled or abandoned.
     """
 
-    __slots__ = ("_ended", "_verb", "context", "message", "retries", "state", "task")
+    __slots__ = ("_ended", "_verb", "context", "holder", "message", "retries", "state")
 
     _GIVEN_UP: ClassVar[str]
     """Reason why a message cannot be settled any more, for the log."""
@@ -70,8 +100,8 @@ class Delivery(ABC):
         self._ended = ended
         self._verb = ""
         self.state = DeliveryState.OPEN
-        self.task = asyncio.current_task()
-        """The task that has received the message."""
+        self.holder = current_holder()
+        """Who has received the message."""
         self.context: ConsumeContext | None = None
         """State of the interceptors for this message; None without interceptors."""
 
@@ -317,21 +347,27 @@ class MessagesToSettle(MessageSequence[M_co]):
         """The unsettled messages."""
         return [message for message in self._messages if message._delivery.state is DeliveryState.OPEN]  # noqa: SLF001
 
+    @property
+    def _left(self) -> list[M_co]:
+        """The messages that are unsettled, or were given up."""
+        left = DeliveryState.OPEN, DeliveryState.ABANDONED
+        return [message for message in self._messages if message._delivery.state in left]  # noqa: SLF001
+
     async def ack(self) -> bool:
         """Acknowledge the unsettled messages. Return False if one of them was given up."""
-        return all([await message.ack() for message in self.open])
+        return all([await message.ack() for message in self._left])
 
     async def retry(self, after: float | None = None) -> list[Retry]:
         """Retry the unsettled messages concurrently; arguments and errors are those of `ReceivedMessage.retry`. After
         an error, the messages that no broker has accepted stay unsettled.
         """
-        return await results_of(message.retry(after) for message in self.open)
+        return await results_of(message.retry(after) for message in self._left)
 
     async def dead_letter(self, reason: str) -> bool:
         """Store the unsettled messages as dead letters concurrently. Return False if one of them was given up. Errors
         are those of `ReceivedMessage.dead_letter`.
         """
-        return all(await results_of(message.dead_letter(reason) for message in self.open))
+        return all(await results_of(message.dead_letter(reason) for message in self._left))
 
 
 class ReceivedBatch(MessagesToSettle[ReceivedMessage]):

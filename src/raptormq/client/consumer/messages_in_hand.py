@@ -2,8 +2,8 @@
 
     begin --> interceptors: before_consume --> in hand --ack, retry, dead_letter, abandon--> interceptors: after_consume
 
-The close of a consumer waits for the tasks that hold unsettled messages, except for the calling task, which cannot
-settle messages while it waits. See also: `consumer.delivery` is one message, `consumer.delivery_buffer` and
+The close of a consumer waits for the tasks and threads that hold unsettled messages, except for the calling one, which
+cannot settle messages while it waits. See also: `consumer.delivery` is one message, `consumer.delivery_buffer` and
 `consumer.pop_consumer` hand them out. There is no counterpart in Java.
 """
 
@@ -13,11 +13,14 @@ import asyncio
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from raptormq.client.consumer.delivery import Delivery, ReceivedMessage
+from raptormq.client.consumer.delivery import Delivery, ReceivedMessage, current_holder
 from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
+
+_THREAD_LOOK_S = 0.05
+"""Seconds between two looks whether a thread has ended, which causes no event."""
 
 D = TypeVar("D", bound=Delivery)
 
@@ -53,16 +56,20 @@ class MessagesInHand(Generic[D]):
         self._settled.set()
 
     def disregard_caller(self) -> None:
-        """Let `end` not wait for the messages of the calling task."""
-        task = asyncio.current_task()
+        """Let `end` not wait for the messages of the calling task or thread."""
+        caller = current_holder()
         for delivery in self._deliveries:
-            if delivery.task is task:
-                delivery.task = None
+            if delivery.holder == caller:
+                delivery.holder = None
 
     async def end(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds until other running tasks have settled their messages, then abandon the rest."""
+        """Wait up to `timeout` seconds until other running tasks and threads have settled their messages, then abandon
+        the rest.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
-        while holders := {each.task for each in self._deliveries if each.task is not None and not each.task.done()}:
+        while holders := {
+            each.holder for each in self._deliveries if each.holder is not None and not each.holder.done()
+        }:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 log.warning(
@@ -72,7 +79,10 @@ class MessagesInHand(Generic[D]):
                 break
             self._settled.clear()
             settled = asyncio.ensure_future(self._settled.wait())
-            await asyncio.wait({settled, *holders}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            tasks = {holder for holder in holders if isinstance(holder, asyncio.Task)}
+            if len(tasks) < len(holders):
+                left = min(left, _THREAD_LOOK_S)
+            await asyncio.wait({settled, *tasks}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             settled.cancel()
         for delivery in self:
             delivery.abandon()

@@ -32,7 +32,7 @@ from typing import Annotated, NamedTuple
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
 from raptormq.client.consumer.delayed_retry import DelayedRetry
-from raptormq.client.consumer.delivery import DeliveryState
+from raptormq.client.consumer.delivery import DeliveryState, current_holder
 from raptormq.client.consumer.messages_in_hand import MessagesInHand
 from raptormq.client.consumer.pop_exhausted import ExhaustedMessages
 from raptormq.client.consumer.pop_member import PopMember
@@ -287,7 +287,7 @@ class PopConsumer(Startable):
         while self._kept and len(taken) < most:
             message = self._kept.popleft()
             if message._delivery.state is DeliveryState.OPEN:  # noqa: SLF001
-                message._delivery.task = asyncio.current_task()  # noqa: SLF001
+                message._delivery.holder = current_holder()  # noqa: SLF001
                 taken.append(message)
         return taken
 

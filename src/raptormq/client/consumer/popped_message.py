@@ -174,10 +174,10 @@ class PoppedBatch(MessagesToSettle[PoppedMessage]):
 
     async def ack(self) -> bool:
         """Acknowledge the unsettled messages concurrently. Return False if one of them was given up."""
-        return all(await results_of(message.ack() for message in self.open))
+        return all(await results_of(message.ack() for message in self._left))
 
     async def change_invisible_time(self, seconds: float) -> bool:
         """Change the invisible time of the unsettled messages concurrently. Return False if one of them was given up.
         Errors are those of `PoppedMessage.change_invisible_time`.
         """
-        return all(await results_of(message.change_invisible_time(seconds) for message in self.open))
+        return all(await results_of(message.change_invisible_time(seconds) for message in self._left))
