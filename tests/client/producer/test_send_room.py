@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from raptormq.client import Message, Producer, ProducerConfig, SendResult, WhenFull
+from raptormq.client import ClientConfig, Message, Producer, ProducerConfig, SendResult, WhenFull
 from raptormq.client.producer.send_room import GRANTED_PER_TURN, InLine, SendRoom
 from raptormq.errors import Backpressure, ClientClosed, MessageError, RequestTimeout
 from tests.client.embedded_cluster import Cluster
@@ -87,9 +87,14 @@ async def test_what_waits_for_room_is_sent_before_the_producer_closes(
 async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
+        clients = ClientConfig(cluster.name_servers)
         settings = ProducerConfig(max_in_flight_messages=1, send_timeout=0.2)
-        async with Producer("p", name_servers=cluster.name_servers, config=settings) as producer:
-            await producer.send(Message("t", b"first"))
+        async with (
+            Producer("p", client_config=clients, config=settings) as producer,
+            Producer("other", client_config=clients) as other,
+        ):
+            await other.send(Message("t", b"first"), timeout=60)
+            assert other._room is producer._room
             producer._room.enter(1, 1)  # another producer of the client, whose broker does not respond
             submitted = producer.submit(Message("t", b"x"))
             for waiting in (submitted, producer.send(Message("t", b"x")), producer.send_batch([Message("t", b"x")])):
@@ -98,7 +103,7 @@ async def test_a_message_that_finds_no_room_in_time_was_not_sent(tmp_path: Path)
             late = producer.submit(Message("t", b"late"))
             late.cancel()
             producer._room.leave(1, 1)
-            assert (await producer.send(Message("t", b"second"))).queue_offset == 1
+            assert (await other.send(Message("t", b"second"), timeout=60)).queue_offset == 1
 
 
 @pytest.mark.parametrize("seed", range(10))

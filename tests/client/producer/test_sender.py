@@ -361,7 +361,7 @@ async def test_a_oneway_send_to_a_broker_that_does_not_read_fails_in_time_and_on
     async with two_brokers(config) as (producer, _, second):
         second.on(SEND, stored())
         queue = MessageQueue("t", "broker-1", 0)
-        await producer.send(HELLO, queue=queue)
+        await producer.send(HELLO, queue=queue, timeout=60)
         for connection in second.connections:
             connection.hold_reading(hold=True)
         sends = (producer.send_oneway(Message("t", bytes(1_000_000)), queue=queue) for _ in range(64))
@@ -373,7 +373,7 @@ async def test_a_oneway_send_to_a_broker_that_does_not_read_fails_in_time_and_on
         assert 0 < len(failed) < len(outcomes)
         for connection in second.connections:
             connection.hold_reading(hold=False)
-        await producer.send(HELLO, queue=queue)  # arrives after everything that was sent
+        await producer.send(HELLO, queue=queue, timeout=60)  # arrives after everything that was sent
         assert len(second.received[SEND]) == 2 + len(outcomes) - len(failed)
 
 
