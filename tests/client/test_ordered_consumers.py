@@ -33,6 +33,7 @@ from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.errors import ClientError, ConsumptionStopped
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
+from tests.client.stored_messages import stored_messages
 from tests.turns import some_turns
 
 BY_KEY = ConsumerConfig(
@@ -48,16 +49,6 @@ BY_KEY = ConsumerConfig(
 
 def with_settings(config: ConsumerConfig, **settings: object) -> ConsumerConfig:
     return replace(config, **settings)  # type: ignore[arg-type]
-
-
-async def bodies_of(name_servers: str, topic: str) -> list[bytes]:
-    """Return all bodies of a topic."""
-    async with PullConsumer(name_servers=name_servers) as consumer:
-        consumer.assign(await consumer.queues(topic))
-        found: list[bytes] = []
-        while messages := await consumer.poll(timeout=0.3):
-            found += [each.body for each in messages]
-        return found
 
 
 @pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto_batch"])
@@ -105,15 +96,12 @@ async def test_auto_batch_merges_sends_by_key_for_each_queue_in_order(tmp_path: 
         assert len(set(queues.values())) == 4
         assert all(result.queue == queues[f"k{number % 10}"] for number, result in enumerate(results))
         assert single.queue == queues["k3"]
-        async with PullConsumer(name_servers=cluster.name_servers) as consumer:
-            consumer.assign(await consumer.queues("t"))
-            stored: dict[str, list[int]] = defaultdict(list)
-            born: set[int] = set()
-            while messages := await consumer.poll(timeout=0.3):
-                for message in messages:
-                    born.add(message.born_timestamp)
-                    if message.body != b"last":
-                        stored[message_key(message) or ""].append(int(message.body))
+        stored: dict[str, list[int]] = defaultdict(list)
+        born: set[int] = set()
+        for message in await stored_messages(cluster.name_servers, "t"):
+            born.add(message.born_timestamp)
+            if message.body != b"last":
+                stored[message_key(message) or ""].append(int(message.body))
     assert stored == {f"k{first}": list(range(first, 200, 10)) for first in range(10)}
     assert len(born) < 20  # requests, not messages
 
@@ -138,7 +126,7 @@ async def test_a_failing_message_is_retried_in_place_and_then_a_dead_letter(tmp_
         async with consumer:
             await eventually(lambda: b"last" in seen)
         assert seen == [b"bad", b"bad", b"bad", b"next", b"last"]
-        assert await bodies_of(cluster.name_servers, "%DLQ%g") == [b"bad"]
+        assert [letter.body for letter in await stored_messages(cluster.name_servers, "%DLQ%g")] == [b"bad"]
 
 
 async def test_a_failing_key_blocks_only_itself_and_keeps_the_offset_back(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from raptormq.client import Message, Producer, PullConsumer, SendResult
+from raptormq.client import Message, Producer, SendResult
 from raptormq.client.producer.accepted_send import AcceptedSend
 from raptormq.errors import ClientClosed, MessageError, RaptorMQError
 from tests.client.embedded_cluster import Cluster
+from tests.client.stored_messages import stored_messages
 
 LONG_MS = 10_000
 """Delay of a batch; it is sent after a second without another message."""
@@ -32,9 +33,7 @@ async def producing(folder: Path, delay_ms: float = 10) -> AsyncIterator[tuple[C
 
 
 async def stored(cluster: Cluster) -> list[bytes]:
-    async with PullConsumer(name_servers=cluster.name_servers) as reader:
-        reader.assign(await reader.queues("t"))
-        return [message.body for message in await reader.poll(timeout=0.5)]
+    return [message.body for message in await stored_messages(cluster.name_servers, "t")]
 
 
 async def test_a_group_of_sends_needs_no_tasks(tmp_path: Path) -> None:

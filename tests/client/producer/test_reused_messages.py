@@ -20,7 +20,7 @@ from raptormq.client import (
     PullConsumer,
     SendResult,
 )
-from raptormq.errors import MessageError, RequestTimeout
+from raptormq.errors import MessageError
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
 
@@ -81,7 +81,7 @@ async def producing(folder: Path, config: ProducerConfig) -> AsyncIterator[Produ
             yield producer
         async with PullConsumer(name_servers=cluster.name_servers) as reader:
             reader.assign([QUEUE])
-            [stored] = await reader.poll(timeout=5)
+            [stored] = await reader.poll(timeout=60)
             assert (stored.body, stored.tags, stored.keys, stored.flag) == (b"old", "old", ("old",), 0)
             user_properties = {name: value for name, value in stored.user_properties.items() if name != "__SHARDINGKEY"}
             assert user_properties == {"colour": "old"}
@@ -124,9 +124,13 @@ async def test_a_message_whose_send_has_not_begun_or_whose_batch_is_open(
         await sending
 
 
-async def without_answer(request: Coroutine[Any, Any, MessageExt]) -> None:
-    with pytest.raises(RequestTimeout):
-        await request
+async def answered(request: Coroutine[Any, Any, MessageExt], producer: Producer) -> None:
+    asking = asyncio.create_task(request)
+    async with PullConsumer(client_config=producer._client_config) as reader:
+        reader.assign([QUEUE])
+        [question] = await reader.poll(timeout=60)
+    await producer.reply(question, b"", timeout=60)
+    await asking
 
 
 OTHER_SENDS: dict[str, Callable[[Producer, Message], Coroutine[Any, Any, object]]] = {
@@ -134,14 +138,14 @@ OTHER_SENDS: dict[str, Callable[[Producer, Message], Coroutine[Any, Any, object]
     "batch of a generator": lambda producer, message: producer.send_batch(each for each in [message]),
     "batch with a key": lambda producer, message: producer.send_batch([message], key="k"),
     "oneway": lambda producer, message: producer.send_oneway(message),
-    "request": lambda producer, message: without_answer(producer.request(message, timeout=1.0)),
+    "request": lambda producer, message: answered(producer.request(message, timeout=60.0), producer),
 }
 
 
 @pytest.mark.parametrize("way", OTHER_SENDS)
 @pytest.mark.parametrize("intercepted", [False, True], ids=["", "intercepted"])
 async def test_a_message_of_another_call_that_has_not_begun(tmp_path: Path, way: str, intercepted: bool) -> None:
-    config = ProducerConfig(interceptors=[ProducerInterceptor()] if intercepted else [])
+    config = ProducerConfig(send_timeout=60.0, interceptors=[ProducerInterceptor()] if intercepted else [])
     async with producing(tmp_path, config) as producer:
         message = mutable()
         sending = OTHER_SENDS[way](producer, message)
@@ -150,7 +154,7 @@ async def test_a_message_of_another_call_that_has_not_begun(tmp_path: Path, way:
 
 
 async def test_a_list_that_has_not_begun(tmp_path: Path) -> None:
-    async with producing(tmp_path, ProducerConfig()) as producer:
+    async with producing(tmp_path, ProducerConfig(send_timeout=60.0)) as producer:
         messages = [mutable()]
         sending = producer.send_batch(messages)
         messages.clear()
