@@ -67,3 +67,42 @@ async def test_a_failed_run_is_logged_and_made_up_for(
     await asyncio.sleep(0)
     assert seen == [("t", 0, 1, 0)]
     store.close()
+
+
+async def test_a_failed_run_is_repeated_without_a_message_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member of a group waits for it before it may lead."""
+    monkeypatch.setattr("raptormq.broker.reput.REPEAT_S", 0.0)
+    store = MessageStore(StoreConfig(tmp_path, segment_size=1 << 20))
+    store.open()
+    service = ReputService(store)
+    runs: list[int] = []
+
+    def fail() -> list[Arrival]:
+        runs.append(1)
+        raise OSError("no more files")
+
+    assert service.is_working()
+    await asyncio.sleep(0)
+    store.append([PendingRecord("t", 0, b"1")])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "dispatch", fail)
+        service.schedule()
+        await asyncio.sleep(0)
+        assert not service.is_working()
+        await asyncio.sleep(0)
+        assert len(runs) == 2
+    assert caplog.text.count("dispatch failed") == 1
+    assert not service.is_working()
+    await asyncio.sleep(0)
+    assert service.is_working()
+    monkeypatch.setattr("raptormq.broker.reput.REPEAT_S", 3600.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "dispatch", fail)
+        service.schedule()
+        await asyncio.sleep(0)
+        assert not service.is_working()
+        await asyncio.sleep(0)
+        assert len(runs) == 3, "repeated too soon"
+    store.close()

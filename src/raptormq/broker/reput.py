@@ -9,6 +9,7 @@ visible when it is confirmed.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from raptormq.logs import get_logger
@@ -16,6 +17,9 @@ from raptormq.storage.queue import Arrival
 from raptormq.storage.store import MessageStore
 
 logger = get_logger(__name__)
+
+REPEAT_S = 1.0
+"""Minimum time in seconds between two repetitions of a failed dispatch by :meth:`ReputService.is_working`."""
 
 
 class ReputService:
@@ -27,6 +31,9 @@ class ReputService:
         self._topic_listeners: list[Callable[[set[str]], None]] = []
         self._run_listeners: list[Callable[[], None]] = []
         self._scheduled = False
+        self._failure = ""
+        """Error of the last dispatch, empty if it succeeded."""
+        self._repeated_at = 0.0
 
     def listen_runs(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each dispatch. A listener must not raise."""
@@ -50,14 +57,26 @@ class ReputService:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
+    def is_working(self) -> bool:
+        """Return whether the last dispatch succeeded. A failed one is scheduled again, because no message may arrive
+        that would repeat it.
+        """
+        if self._failure and (now := time.monotonic()) >= self._repeated_at + REPEAT_S:
+            self._repeated_at = now
+            self.schedule()
+        return not self._failure
+
     def _run(self) -> None:
         self._scheduled = False
         try:
             arrivals = self._store.dispatch()
-        except Exception:
+        except Exception as error:
             # The records are in the log. The next dispatch or the recovery adds them to the queues.
-            logger.exception("dispatch failed")
+            if self._failure != (failure := repr(error)):
+                logger.exception("dispatch failed")
+            self._failure = failure
             return
+        self._failure = ""
         if arrivals:
             topics = {arrival[0] for arrival in arrivals}
             for count in self._topic_listeners:

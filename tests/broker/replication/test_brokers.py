@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from raptormq.broker import reput
 from raptormq.broker.broker import Broker
 from raptormq.broker.conversions import Conversions
 from raptormq.broker.pull import service as pull_service
 from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding, replication
 from raptormq.broker.staging.staging_service import StagingService
 from raptormq.broker.tables import GroupTable, TopicTable
-from raptormq.errors import ConfigError, NotLeader, OutOfResources
+from raptormq.errors import ConfigError, NotLeader, OutOfResources, StoreDamaged
 from raptormq.protocol.batch import encode_batch
 from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -36,6 +37,7 @@ from raptormq.raft import (
 )
 from raptormq.storage import MessageStore, background
 from raptormq.storage.fs.filesystem import FileSystem
+from raptormq.storage.queue import Arrival
 from raptormq.storage.read import GetResult, GetStatus
 from raptormq.storage.replica import Replica
 from raptormq.transport.limits import ConnectionLimits
@@ -516,6 +518,42 @@ async def test_a_leader_that_returns_does_not_repeat_an_old_reset(
             await all_ready(brokers)
             await move(brokers, first)
             assert (await peer.pull("t", 3, wait_ms=0)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_member_that_cannot_dispatch_leaves_the_lead_to_others_until_it_can(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would lead without accepting messages, because a leader dispatches its log first."""
+    monkeypatch.setattr(reput, "REPEAT_S", 0.0)
+
+    def fails(_: MessageStore) -> list[Arrival]:
+        raise StoreDamaged("a record in the log is damaged")
+
+    def may_lead(broker: Broker) -> bool:
+        raft = part_of(broker).member._raft
+        return raft is not None and raft.eligible
+
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        victim = next(member for member in brokers if member != first)
+        store, dispatch = brokers[victim]._store, MessageStore.dispatch
+        with monkeypatch.context() as damaged:
+            damaged.setattr(MessageStore, "dispatch", lambda each: fails(each) if each is store else dispatch(each))
+            async with connected(brokers[first]) as peer:
+                assert (await peer.send("t", b"one")).code == ResponseCode.SUCCESS
+            await become(lambda: not may_lead(brokers[victim]))
+            await stop(brokers, first)
+            await become(lambda: bool(leader_of(brokers)))
+            second = leader_of(brokers)
+            assert second != victim
+            async with connected(brokers[second]) as peer:
+                assert (await peer.send("t", b"two")).code == ResponseCode.SUCCESS
+            part_of(brokers[second]).member.propose(TransferLeadership(victim))
+            await become(lambda: part_of(brokers[second]).member.takes_messages)
+            assert leader_of(brokers) == second
+        await become(lambda: may_lead(brokers[victim]))
+        await move(brokers, victim)
 
 
 async def test_the_preferred_leader_leads_once_it_has_caught_up_and_offsets_stay(

@@ -132,6 +132,9 @@ class GroupMember:
         self.catch_up = CatchUp(rng)
         self.tables_offset: Callable[[], int] = lambda: 0
         """Returns the current value of :attr:`Progress.tables_offset`."""
+        self.can_dispatch: Callable[[], bool] = lambda: True
+        """Returns whether confirmed records can be added to the queues. A leader serves after it has dispatched them.
+        """
         self._options = options
         self._store = store
         self._replica: Replica = store.replica
@@ -553,7 +556,11 @@ class GroupMember:
             self.listeners.leading()
 
     def _may_lead(self) -> bool:
-        """Return whether the store can accept messages: the disk is not full and has not failed."""
+        """Return whether the store can accept messages: the disk is not full and has not failed, and the dispatch
+        works.
+        """
+        if not self.can_dispatch():
+            return False
         try:
             self._store.check_writable()
         except NotLeader:
