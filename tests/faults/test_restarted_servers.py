@@ -16,8 +16,8 @@ from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.harness import assembly_of, connected, running
 
-SOON = 8.0
-"""Limit in seconds, far below the interval of registrations."""
+SOON = 25.0
+"""Limit in seconds, below the interval of registrations."""
 
 
 def name_server(folder: Path, port: int) -> NameServer:
@@ -31,7 +31,7 @@ def name_server(folder: Path, port: int) -> NameServer:
 async def brokers_of(pool: ConnectionPool, address: str, topic: str) -> set[str]:
     """Return the addresses of a topic's brokers that a client receives."""
     command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-    answer = await pool.request(address, command, 5)
+    answer = await pool.request(address, command, SOON)
     if answer.code:
         return set()
     return {address for broker in TopicRoute.from_json(answer.body).brokers for address in broker.broker_addrs.values()}

@@ -126,10 +126,10 @@ async def test_pops_that_wait_are_counted_by_queue(tmp_path: Path) -> None:
         asked = {"consumerGroup": "workers", "topic": "t", "queueId": -1}
         assert (await asker.call(200055, asked)).ext_fields["pollingNum"] == "0"
         now = broker._clock()
-        pop = asked | {"maxMsgNums": 1, "invisibleTime": 60_000, "pollTime": 9_000, "bornTime": now, "initMode": 0}
+        pop = asked | {"maxMsgNums": 1, "invisibleTime": 60_000, "pollTime": 25_000, "bornTime": now, "initMode": 0}
         assert (await peer.call(200050, pop)).code == 0
         waiting = asyncio.create_task(peer.call(200050, pop))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while (await asker.call(200055, asked)).ext_fields["pollingNum"] == "0":
                 await asyncio.sleep(0.01)
         assert (await asker.call(200055, asked | {"queueId": 2})).ext_fields["pollingNum"] == "0"
