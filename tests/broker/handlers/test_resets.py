@@ -9,10 +9,12 @@ import pytest
 
 from raptormq.broker.cooperative import steady_ms
 from raptormq.broker.pull.offset_resets import PULLED_AGAIN_MS
+from raptormq.errors import NotLeader
 from raptormq.protocol.bodies.queue_offsets import decode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.message import MessageQueue
+from raptormq.storage.store import MessageStore
 from tests.broker.harness import Peer, assembly_of, bodies, connected, held, running
 
 LONG = 20_000
@@ -158,3 +160,24 @@ async def test_members_are_told_where_the_broker_does_not_reset_by_itself(tmp_pa
 def _one_queue() -> dict[str, object]:
     fields: dict[str, object] = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "order": "false"}
     return fields | {"topic": "t", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
+
+
+async def test_nothing_is_reset_after_a_loss_of_leadership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers may have gone on at another leader."""
+    bounds = MessageStore.queue_bounds
+
+    async def lost(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
+        found = await bounds(store, topic, queue_id)
+        store._confirmation.abandon(NotLeader("another member leads"))
+        return found
+
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await peer.send_list("t", [b"0", b"1", b"2"])
+        await peer.pull("t", 0)
+        assert (await commit(peer, 3)).code == 0
+        with monkeypatch.context() as changed:
+            changed.setattr(MessageStore, "queue_bounds", lost)
+            answer = await reset(peer, queueId=0, offset=1)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert not len(assembly_of(broker).resets)
+        assert (await stored_offset(peer)).ext_fields["offset"] == "3"
