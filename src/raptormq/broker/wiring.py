@@ -217,7 +217,7 @@ def assemble(
     ha = _ha(core, router, registrar, acknowledgements, filesystem)
     other_copies = replication or (None if ha is None else ha.copies)
     scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
-    resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, config)
+    resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, core.barrier, config)
     areas: list[Handlers] = [
         *_sending(core, sends),
         _staging(core, sends),
@@ -403,7 +403,9 @@ def _administration(
             core.store, core.topics, core.groups, core.barrier, config.identity, config.policies, config.metadata
         ),
         GroupHandlers(core.store, core.groups, core.topics, core.barrier, pulls.reset, config.metadata),
-        GroupProgressHandlers(core.store, core.topics, core.registry, config.identity, core.address, core.clock),
+        GroupProgressHandlers(
+            core.store, core.topics, core.registry, core.barrier, config.identity, core.address, core.clock
+        ),
         ProducerHandlers(core.registry),
         CleanupHandlers(
             core.store, core.topics, core.barrier, core.address, None if copies is None else copies.connections

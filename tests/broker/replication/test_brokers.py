@@ -496,6 +496,29 @@ async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
                 assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed + 1
 
 
+async def test_resets_and_copies_of_offsets_are_answered_when_a_majority_has_them(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = {"topic": "t", "group": "consumers", "timestamp": "0", "isForce": "true"}
+    copy = {"srcGroup": "consumers", "destGroup": "others", "topic": "t"}
+    requests = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset), (RequestCode.CLONE_GROUP_OFFSET, copy)
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        leader = leader_of(brokers)
+        queue = {"topic": "t", "consumerGroup": "consumers", "queueId": "0"}
+        async with connected(brokers[leader]) as peer:
+            await peer.send("t", b"0")
+            assert await read(peer, "t", 1) == [b"0"]
+            assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": "1"})).code == 0
+            for code, fields in requests:
+                assert (await peer.call(code, fields)).code == ResponseCode.SUCCESS
+            for broker in brokers.values():
+                monkeypatch.setattr(part_of(broker)._links, "send", lambda message: None)
+            reset["timestamp"] = "-1"
+            found = await asyncio.gather(*(peer.call(code, fields) for code, fields in requests))
+            assert [each.code for each in found] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+
+
 async def test_a_leader_that_returns_does_not_repeat_an_old_reset(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:

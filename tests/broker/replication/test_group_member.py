@@ -457,6 +457,35 @@ def test_records_that_are_applied_again_leave_the_next_topic_of_a_name_as_it_is(
     run(scenario())
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_changed_offsets_are_confirmed_before_the_answer(removed: bool) -> None:
+    """The next leader has an offset that an administrator has reset, and not those of a group that is deleted."""
+
+    async def scenario() -> None:
+        group = Group(6)
+        leader = await formed(group)
+        leader.topics.put(TopicConfig("orders", 1, 1, 6))
+        leader.store.consumer_offsets.commit("orders", "payers", 0, 7)
+        leader.tables.flush()
+        await group.calm(group.is_whole)
+        if removed:
+            leader.store.consumer_offsets.remove_group("payers")
+        else:
+            leader.store.consumer_offsets.commit("orders", "payers", 0, 3)
+        confirmed = asyncio.ensure_future(leader.tables.confirmed(leader.store.leadership))
+        await group.settle()
+        assert not confirmed.done()
+        await group.deliver_all()
+        await confirmed
+        leader.kill()
+        await group.pass_time(40)
+        assert group.leader is not None
+        found = {each.store.consumer_offsets.get("orders", "payers", 0) for each in followers_of(group, leader)}
+        assert found == {None if removed else 3}
+
+    run(scenario())
+
+
 def test_a_new_leader_has_the_last_say_about_the_tables() -> None:
     async def scenario() -> None:
         group = Group(6)

@@ -14,7 +14,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import Identity
 from raptormq.broker.cooperative import written
 from raptormq.broker.metrics import NO_TIMESTAMP, stored_at
-from raptormq.broker.tables import TopicTable
+from raptormq.broker.tables import ChangeBarrier, TopicTable
 from raptormq.broker.validation import require_topic
 from raptormq.protocol.bodies.queues import queue_to_dict
 from raptormq.protocol.bodies.route import TopicList
@@ -41,6 +41,7 @@ class GroupProgressHandlers:
         store: MessageStore,
         topics: TopicTable,
         registry: ClientRegistry[Connection],
+        barrier: ChangeBarrier,
         identity: Identity,
         address: str,
         clock: Callable[[], int],
@@ -48,6 +49,7 @@ class GroupProgressHandlers:
         self._store = store
         self._topics = topics
         self._registry = registry
+        self._barrier = barrier
         self._broker_name = identity.broker_name
         self._address = address
         self._clock = clock
@@ -92,8 +94,11 @@ class GroupProgressHandlers:
             "minTimeStampStr": _text(first),
         }
 
-    def clone(self, _: Connection, command: RemotingCommand, header: CloneGroupOffsetRequestHeader) -> RemotingCommand:
+    async def clone(
+        self, _: Connection, command: RemotingCommand, header: CloneGroupOffsetRequestHeader
+    ) -> RemotingCommand:
         """314: copy the offsets of one group to another. Deleted topics are skipped."""
+        change = self._barrier.begin()
         offsets = self._store.consumer_offsets
         known = self._registry.consumers.get(header.src_group)
         subscribed = known.subscriptions if known is not None and not header.offline else {}
@@ -102,6 +107,7 @@ class GroupProgressHandlers:
             if wanted and (not subscribed or topic in subscribed):
                 for queue_id, offset in row.items():
                     offsets.commit(topic, header.dest_group, queue_id, offset)
+        await change.confirmed()
         return response_to(command)
 
     def topics(self, _: Connection, command: RemotingCommand, header: GroupRequestHeader) -> RemotingCommand:

@@ -11,7 +11,7 @@ from raptormq.broker.clients import ClientRegistry
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.cooperative import written
 from raptormq.broker.pull import OffsetResets, PullService
-from raptormq.broker.tables import GroupTable, TopicTable
+from raptormq.broker.tables import ChangeBarrier, GroupTable, TopicTable
 from raptormq.broker.validation import require_topic
 from raptormq.protocol.bodies.queue_offsets import encode_offset_list, encode_offsets
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -36,6 +36,7 @@ class ResetHandlers:
         registry: ClientRegistry[Connection],
         resets: OffsetResets,
         pulls: PullService,
+        barrier: ChangeBarrier,
         config: BrokerConfig,
     ) -> None:
         self._store = store
@@ -44,6 +45,7 @@ class ResetHandlers:
         self._registry = registry
         self._resets = resets
         self._pulls = pulls
+        self._barrier = barrier
         self._broker_name = config.identity.broker_name
         self._policies = config.policies
 
@@ -60,16 +62,17 @@ class ResetHandlers:
         """222: set the offsets of a group in one queue or in all queues of a topic."""
         if not self._policies.server_side_reset:
             return await self._notify_members(command, header)
+        change = self._barrier.begin()
         require_topic(self._topics, header.topic)
         if self._groups.get(header.group) is None:
             remark = f"Group {header.group} does not exist"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        leadership = self._store.leadership
         targets = await self._targets(header)
-        self._store.check_leadership(leadership)  # another leader may have later offsets
+        change.check()  # another leader may have later offsets
         for queue, offset in targets.items():
             self._resets.assign(header.topic, header.group, queue.queue_id, offset)
         self._pulls.reset(header.topic, header.group)
+        await change.confirmed()
         return response_to(command, body=await written(lambda: encode_offsets(targets), len(targets)))
 
     async def _targets(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:

@@ -139,7 +139,6 @@ class TableRecords:
         self._unwritten_topics.clear()
         # Their earlier records, if there were any, may be truncated.
         self._unwritten_deletions = dict.fromkeys(self._topics.deleting)
-        self._offsets.take_changed_rows()
         self._snapshot_at = self._clock_s() - SNAPSHOT_S  # still due if appending fails
         self._write_snapshot()
         self._write_topics()
@@ -167,23 +166,15 @@ class TableRecords:
     def flush(self) -> None:
         """Append all changes now. Before a transfer of leadership this prevents offsets from going back."""
         self._offsets_at = now = self._clock_s()
-        rows = self._offsets.take_changed_rows()
         if not self._leads:
+            self._offsets.take_changed_rows()
             return
         try:
             if now >= self._snapshot_at + SNAPSHOT_S or self._store.start_offset > self._log_start:
                 self._write_snapshot()
-                return
-            self._write_topics()
-            self._write_groups()
-            self._write_modes()
-            self._write_security()
-            lasting = {key: None if self._is_being_deleted(key) else row for key, row in rows.items()}
-            for part in _parts(lasting.items()):
-                self._append({"offsets": part})
+            else:
+                self._write_changes()
         except StorageError as error:
-            for key in rows:
-                self._offsets.mark_changed(key)
             logger.warning("cannot append the tables to the log; retrying: %s", error)
 
     def check_leads(self, leadership: int) -> None:
@@ -203,10 +194,7 @@ class TableRecords:
             StorageError: a change cannot be appended, or this member has ceased to lead since ``leadership`` was read.
         """
         self.check_leads(leadership)
-        self._write_topics()
-        self._write_groups()
-        self._write_modes()
-        self._write_security()
+        self._write_changes()
         end = self._end
         await self._store.wait_confirmed(end)
         while self._deletions and self._deletions[0][0] <= end:
@@ -253,6 +241,24 @@ class TableRecords:
                 self._write_security()
             except StorageError as error:
                 logger.warning("cannot append the change of users and permissions to the log; retrying: %s", error)
+
+    def _write_changes(self) -> None:
+        self._write_topics()
+        self._write_groups()
+        self._write_modes()
+        self._write_security()
+        self._write_offsets()
+
+    def _write_offsets(self) -> None:
+        rows = self._offsets.take_changed_rows()
+        lasting = {key: None if self._is_being_deleted(key) else row for key, row in rows.items()}
+        try:
+            for part in _parts(lasting.items()):
+                self._append({"offsets": part})
+        except StorageError:
+            for key in rows:
+                self._offsets.mark_changed(key)
+            raise
 
     def _write_security(self) -> None:
         if self._security is not None and not self._security_is_written:
@@ -315,6 +321,7 @@ class TableRecords:
         last = self._append({"forbidden": groups.forbidden, "all": everything, "records": len(parts)})
         self._appended_snapshot = self._end, last - len(parts)
         self._security_is_written = True
+        self._offsets.take_changed_rows()
         self._log_start = log_start
         self._snapshot_at = self._clock_s()
         self._written_groups = dict(groups.configs)

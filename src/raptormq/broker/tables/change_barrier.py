@@ -15,6 +15,13 @@ class Change(Protocol):
             NotLeader: this member of a Dledger group has ceased to lead since the change began.
         """
 
+    async def confirmed(self) -> None:
+        """Wait until a majority of the Dledger group has all previous changes, including those of consumer offsets.
+
+        Raises:
+            StorageError: this broker has ceased to lead its group since the change began.
+        """
+
     async def passed(self) -> None:
         """Wait until all previous changes are saved, confirmed by the Dledger group and registered with the reachable
         name servers.
