@@ -22,7 +22,7 @@ EXECUTORS = 2
 LENGTH, SLIDE, LATE = timedelta(days=7), timedelta(days=1), timedelta(days=60)
 """Length and slide of the example's windows, and the delay of its watermark for late flights."""
 SMALL_BATCHES = {"--max-offsets=1500": "--max-offsets=600"}
-"""50 batches of at least 1 s, so that the pipeline is not done before the status, which is up to 15 s old, shows it."""
+"""33 batches of at least 1 s, so that the pipeline is not done before the status, which is up to 15 s old, shows it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[str, str, str, int, int]
