@@ -33,6 +33,7 @@ from raptormq.errors import ClientClosed, NoRoute
 from raptormq.faststream import RaptorBatch, RaptorBroker, RaptorMessage, RaptorResponse, RaptorRouter
 from raptormq.testing import EmbeddedCluster
 from tests.client.eventually import eventually
+from tests.client.start_limits import count_from_first_round
 from tests.names import unique
 
 TIMEOUT_S = 60.0
@@ -494,7 +495,10 @@ async def test_messages_are_taken_without_a_handler(raptormq_cluster: EmbeddedCl
     assert raptormq_cluster.lag(group, raptormq_topic) == 0
 
 
-async def test_mistakes_are_errors_where_they_are_made(raptormq_cluster: EmbeddedCluster, raptormq_topic: str) -> None:
+async def test_mistakes_are_errors_where_they_are_made(
+    raptormq_cluster: EmbeddedCluster, raptormq_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_from_first_round(monkeypatch)
     broker = RaptorBroker(raptormq_cluster.name_servers)
     for topic in (raptormq_topic, "another"):
 

@@ -27,6 +27,7 @@ from raptormq.errors import ClientError, ConfigError
 from raptormq.protocol.message import MessageExt
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
+from tests.client.start_limits import count_from_first_round
 
 FAST = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST, commit_interval=0.2, rebalance_interval=0.5)
 
@@ -158,8 +159,9 @@ class Broken(AllocateStrategy):
     ids=["raises", "invents"],
 )
 async def test_a_broken_strategy_is_an_error_of_start(
-    tmp_path: Path, result: list[MessageQueue] | None, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: list[MessageQueue] | None, text: str
 ) -> None:
+    count_from_first_round(monkeypatch)
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
         config = replace(FAST, allocate_strategy=Broken(result), start_timeout=1.0)

@@ -31,23 +31,27 @@ from raptormq.protocol.message import MessageQueue
 from tests.client.consumer.test_push_consumer import FAST, Collector, send
 from tests.client.embedded_cluster import Cluster
 from tests.client.eventually import eventually
+from tests.client.start_limits import count_from_first_round
 
-QUICK = replace(FAST, start_timeout=0.5)
+QUICK = replace(FAST, start_timeout=0.5)  # only with `count_from_first_round`
 
 
 async def consume(_: list[MessageExt]) -> None:
     """A listener."""
 
 
-def consumer_of(name_servers: str, config: ConsumerConfig = QUICK, topic: str = "t") -> PushConsumer:
-    consumer = PushConsumer("g", client_config=ClientConfig(name_servers, request_timeout=0.3), config=config)
+def consumer_of(name_servers: str, config: ConsumerConfig = FAST, topic: str = "t") -> PushConsumer:
+    consumer = PushConsumer("g", client_config=ClientConfig(name_servers), config=config)
     consumer.subscribe(topic, "*", consume)
     return consumer
 
 
-async def test_a_wrong_name_server_is_an_error(free_ports: Callable[[int], list[int]]) -> None:
+async def test_a_wrong_name_server_is_an_error(
+    free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_from_first_round(monkeypatch)
     [port] = free_ports(1)
-    consumer = consumer_of(f"127.0.0.1:{port}")
+    consumer = consumer_of(f"127.0.0.1:{port}", QUICK)
     with pytest.raises(
         RequestTimeout, match=f"group g could not start reading topic t within 0.5 s .*127.0.0.1:{port}"
     ):
@@ -55,14 +59,16 @@ async def test_a_wrong_name_server_is_an_error(free_ports: Callable[[int], list[
     await consumer.stop()  # and nothing must be stopped
 
 
-async def test_a_topic_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+async def test_a_topic_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_from_first_round(monkeypatch)
     async with Cluster(tmp_path) as cluster:
-        consumer = consumer_of(cluster.name_servers)
+        consumer = consumer_of(cluster.name_servers, QUICK)
         with pytest.raises(
             NoRoute, match=r"could not start reading topic t .*does not exist.*allow_missing_topics=True"
         ):
             await consumer.start()
         await cluster.create_topic("t", 1)
+        consumer._config = replace(FAST, start_timeout=60)
         await consumer.start()
         assert [queue.topic for queue in consumer.assignment if queue.topic == "t"] == ["t"]
         await consumer.stop()
@@ -160,9 +166,10 @@ async def test_start_waits_no_longer_than_its_time_limit_for_start_offsets(
         return await asyncio.Future[QueueOffset]()
 
     monkeypatch.setattr(queue_reader, "start_offset", silent)
+    count_from_first_round(monkeypatch)
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
-        async with consumer_of(cluster.name_servers) as consumer:
+        async with consumer_of(cluster.name_servers, QUICK) as consumer:
             assert {queue.state for queue in consumer.describe().queues} == {ReadState.STARTING}
 
 
