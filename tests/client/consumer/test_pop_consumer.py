@@ -47,7 +47,7 @@ async def test_what_is_not_acknowledged_comes_again(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 2)
         await send(cluster, b"0", b"1", b"2")
-        async with consumer_of(cluster, invisible_time=1.0) as consumer:
+        async with consumer_of(cluster, invisible_time=3.0) as consumer:
             for message in await received(consumer, 3):
                 if message.body == b"0":
                     await message.ack()

@@ -81,7 +81,7 @@ async def test_batches(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
         await send(cluster, 41)  # more than one pop returns
-        async with PopConsumer("g", "t", name_servers=cluster.name_servers, invisible_time=3) as consumer:
+        async with PopConsumer("g", "t", name_servers=cluster.name_servers) as consumer:
             batches = consumer.batches(max_messages=40, max_wait=60)
             first = await anext(batches)
             assert len(first) == 40
@@ -125,7 +125,7 @@ async def test_retries_and_dead_letters(tmp_path: Path, auto_create: str) -> Non
         await cluster.create_topic("t", 1)
         await send(cluster, 3)
         async with PopConsumer(
-            "g", "t", name_servers=cluster.name_servers, invisible_time=2, max_reconsume_times=1, interceptors=[noting]
+            "g", "t", name_servers=cluster.name_servers, invisible_time=4, max_reconsume_times=1, interceptors=[noting]
         ) as consumer:
             zero, one, two = await consumer.receive(3)
             assert await zero.ack()
@@ -134,7 +134,7 @@ async def test_retries_and_dead_letters(tmp_path: Path, auto_create: str) -> Non
             again = await anext(consumer)
             assert (again.body, again.reconsume_times) == (b"1", 1)
             assert (await again.retry()).kind is RetryKind.DEAD_LETTER
-            assert await consumer.receive(timeout=4) == []  # longer than the invisible time
+            assert await consumer.receive(timeout=6) == []  # longer than the invisible time
         letters = await stored(cluster, "%DLQ%g")
     assert [(letter.body, letter.properties.get("DLQ_REASON")) for letter in letters] == [
         (b"2", "bad price"),
@@ -153,9 +153,7 @@ async def test_the_end_of_the_invisible_time(tmp_path: Path, caplog: pytest.LogC
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)
         await send(cluster, 1)
-        async with PopConsumer(
-            "g", "t", name_servers=cluster.name_servers, invisible_time=0.3, interceptors=[noting]
-        ) as consumer:
+        async with PopConsumer("g", "t", name_servers=cluster.name_servers, interceptors=[noting]) as consumer:
             [late] = await consumer.receive(1)
             assert await late.change_invisible_time(0.6)
             await eventually(lambda: "abandoned 0" in noting.events)
@@ -163,7 +161,7 @@ async def test_the_end_of_the_invisible_time(tmp_path: Path, caplog: pytest.LogC
             assert not await late.change_invisible_time(10)
             assert (await late.retry(1)).kind is RetryKind.HANDED_OVER
             assert "acknowledged too late: its invisible time was over" in caplog.text
-            [again] = await consumer.receive(1)
+            [again] = await consumer.receive(1, timeout=60)
             assert (again.body, again.reconsume_times) == (b"0", 1)
             assert await again.ack()
             for settle in (again.ack, again.retry, lambda: again.change_invisible_time(1)):
