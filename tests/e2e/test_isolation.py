@@ -36,6 +36,8 @@ class FakeKubernetes(Kubernetes):
         ({"reason": "OOMKilled", "exitCode": 137}, "reconciling\n"),
         ({"reason": "Error", "exitCode": 137}, ""),
         ({"reason": "Completed", "exitCode": 0}, "the lease could not be renewed: timeout\nstopping\n"),
+        ({"reason": "OOMKilled", "exitCode": 137}, "the lease could not be renewed: timeout\n"),
+        ({"reason": "Error", "exitCode": 137}, "the lease could not be renewed: timeout\n"),
     ],
 )
 def test_a_restart_is_reported(ended: dict[str, Any], log: str) -> None:
