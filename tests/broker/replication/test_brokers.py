@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from raptormq.raft import (
     Position,
     PromoteMember,
     Proposal,
+    ProposalRefused,
     Status,
     TimeoutNow,
     TransferLeadership,
@@ -108,9 +109,12 @@ def leader_of(brokers: dict[str, Broker]) -> str:
 
 
 async def move(brokers: dict[str, Broker], to: str) -> None:
-    leading = part_of(brokers[leader_of(brokers)])
-    leading.member.propose(TransferLeadership(to))
-    await become(lambda: leader_of(brokers) == to)
+    """Transfer leadership, again if the group has given up a transfer: a busy machine may need several."""
+    while (leader := leader_of(brokers)) != to:
+        if leader:
+            with suppress(ProposalRefused):
+                part_of(brokers[leader]).member.propose(TransferLeadership(to))
+        await asyncio.sleep(LOOK_S)
 
 
 async def read(peer: Peer, topic: str, count: int) -> list[bytes]:
