@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import orjson
 import pytest
 
 from raptormq.broker.replication.codec import decode
@@ -17,6 +18,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import ProposalRefused, Status, TransferLeadership, VoteRequest, VoteResponse
+from raptormq.storage import PendingRecord
 from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
 from tests.storage.batch_stores import batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
@@ -685,6 +687,25 @@ def test_request_modes_are_those_of_the_leader() -> None:
             assert each.modes.by_topic() == leader.modes.by_topic(), each.id
         assert leader.modes.get("t", "readers") == RequestMode(POP, 2)
         assert leader.modes.by_topic().keys() == {"t"}
+
+    run(scenario())
+
+
+def test_a_snapshot_of_a_release_without_request_modes_leaves_them_as_they_are() -> None:
+    async def scenario() -> None:
+        group = Group(23)
+        leader = await formed(group)
+        late = followers(group)[0]
+        late.modes.put("t", "payers", RequestMode(POP, 2))
+        await group.calm(group.is_whole)
+        late.store.consumer_offsets.set_row("t@gone", {0: 7})
+        everything = {"topics": list(leader.topics.configs), "groups": ["payers"], "offsets": []}
+        leader.groups.put(GroupConfig("payers"))
+        body = orjson.dumps({"forbidden": {}, "all": everything})
+        end = leader.store.append([PendingRecord(TABLES_TOPIC, 0, body)]).end_offset
+        await group.calm(lambda: group.is_whole() and late.replica.dispatched_offset >= end)
+        assert late.modes.get("t", "payers") == RequestMode(POP, 2)
+        assert dict(late.store.consumer_offsets.rows()) == {}
 
     run(scenario())
 

@@ -446,8 +446,9 @@ class TableRecords:
             self._store.forget_batch_topic(topic)  # this member led and had created it
         for group in [group for group in self._groups.configs if group not in groups]:
             self._groups.delete(group)
-        for topic in self._modes.by_topic().keys() - set(everything["modes"]):
-            self._modes.put_topic(topic, None)
+        if "modes" in everything:  # releases up to 0.2.0 do not replicate them
+            for topic in self._modes.by_topic().keys() - set(everything["modes"]):
+                self._modes.put_topic(topic, None)
         self._offsets.forget_other_rows(set(everything["offsets"]))
 
 
