@@ -28,13 +28,15 @@ from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import Append, Message, Options, Role
 from raptormq.storage import FlushDiskType, MessageStore
 from raptormq.storage.replica import Replica
-from tests.storage.batch_stores import batch
+from tests.storage.batch_stores import SMALL, batch
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Clock, bodies, message, read_queue, small_config
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, read_queue, small_config
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
 TOPICS = ("t0", "t1", "t2", "t3")
 """Topics that are created and deleted. A snapshot of them fits into a segment."""
+SETTINGS = SMALL | {"segment_size": SEGMENT_BYTES}
+"""Sizes of files. In memory, files of the usual sizes take gigabytes."""
 TURNS = 6
 """Iterations of the event loop in which the tasks of a member make progress."""
 
@@ -68,7 +70,7 @@ class Member:
         group = self.group
         files = MemberFiles(Path("/store/config"), self.volume, str(self.boot))
         kind = FlushDiskType.SYNC_FLUSH if group.sync else FlushDiskType.ASYNC_FLUSH
-        config = small_config(replicated=True, flush_disk_type=kind)
+        config = small_config(replicated=True, flush_disk_type=kind, **SETTINGS)
         self.store = store = MessageStore(config, fs=self.volume, clock=Clock())
         self.wants_restart = False
         files.finish_reset(self._start_over)
@@ -109,7 +111,7 @@ class Member:
 
     def start_alone(self) -> None:
         """Open the store like a broker without replication."""
-        self.store = MessageStore(small_config(), fs=self.volume, clock=Clock())
+        self.store = MessageStore(small_config(**SETTINGS), fs=self.volume, clock=Clock())
         self.store.open()
         self.topics = TopicTable(TopicConfigTable(dict(self.saved_topics)), Clock())
         self._know_types()

@@ -34,13 +34,15 @@ from tests.storage.memory_filesystem import MemoryFileSystem
 from tests.storage.stores import Inline, read_queue
 
 STEPS = 350
+SENDS_PER_SEGMENT = 10
+"""A number of calls of :meth:`Group.send` that fills more than one segment."""
 _NEVER_S = 3600.0
 """Reads time out by the clock of the group instead of that of the event loop."""
 PROFILES = (
     ("kill", "start", "start", "cut", "heal", "flush"),
     ("kill_leader", "start", "start", "cut_leader", "heal"),
     ("power", "start", "start", "kill_leader"),
-    ("retire", "retire", "retire", "kill", "start"),
+    ("retire", "retire", "outrun", "kill", "start"),
     ("wipe", "retire", "kill_leader", "start", "start"),
     ("transfer", "cut_leader", "heal", "kill", "start"),
     ("refuse_writes", "kill_leader", "start", "start"),
@@ -240,6 +242,7 @@ class Simulation:
             "kill": Member.kill,
             "power": self.power,
             "retire": retire,
+            "outrun": self.outrun,
             "wipe": self.wipe,
             "restore": self.restore,
             "transfer": self.transfer,
@@ -266,6 +269,20 @@ class Simulation:
                 done = faults[kind](self.rng.choice(group.alive))
                 if done is not None:
                     await done
+
+    async def outrun(self, each: Member) -> None:
+        """Heal the group, kill a follower, and let retention delete what is sent while it is away."""
+        group = self.group
+        await group.calm(group.is_whole)
+        leader = group.leader
+        if leader is None or leader is each:
+            return
+        each.kill()
+        for _ in range(SENDS_PER_SEGMENT):
+            group.send(leader)
+            await self._deliver_everything()
+        for other in group.alive:
+            await retire(other)
 
     def power(self, each: Member) -> None:
         """Cut the power of a machine. With ASYNC_FLUSH only a minority may lose unflushed data."""

@@ -48,7 +48,7 @@ def test_what_happens_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert happened["terms"] > 80, happened
     assert happened["acknowledged"] > 400, happened
     assert happened["reads"] > 1_000, happened
-    assert all(happened[name] > 0 for _, name in kinds), happened  # _reset is rare, and has tests of its own
+    assert all(happened[name] > 2 for _, name in kinds), happened
 
 
 def test_a_failure_tells_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
