@@ -7,6 +7,7 @@ executes at its start, and other brokers do not need it.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 from raptormq.broker.config import BrokerConfig
@@ -24,6 +25,7 @@ from raptormq.broker.replication import (
     files_of_member,
     leader_only,
 )
+from raptormq.broker.table_files import apply_settings
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.command import RemotingCommand
@@ -93,7 +95,14 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
         return None if gate.is_by_super_user(request) else "it is not signed by a super user"
 
     replication = Replication(
-        core.config, core.store, files, tables, refusal, core.address, own_credentials(core.config)
+        core.config,
+        core.store,
+        files,
+        tables,
+        refusal,
+        core.address,
+        own_credentials(core.config),
+        partial(apply_settings, core.config, core.tables),
     )
     forwarding = Forwarding(replication.member, replication.ask, router.handle_admitted, core.config.outgoing_tls)
     replication.attach_forwarding(forwarding)

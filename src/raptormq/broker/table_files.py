@@ -26,7 +26,8 @@ from raptormq.broker.tables import (
     system_topics,
 )
 from raptormq.logs import get_logger
-from raptormq.protocol.bodies.topic_config import READ_WRITE, TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig, TopicConfigTable
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, STAGED_COMMITS_TOPIC, STAGED_TOPIC
 from raptormq.security.tables import SecurityTables, load_security
 from raptormq.storage.fs import FileSystem, RealFileSystem, TableSaver
 from raptormq.storage.queue import topics_file
@@ -83,7 +84,7 @@ def load_tables(
     clock: Callable[[], int],
     save_deletions: Callable[[], Awaitable[None]],
 ) -> Tables:
-    """Read the tables. Add system topics and missing topic ids.
+    """Read the tables. Add missing topic ids, and the topics and users of the settings.
 
     ``save_deletions`` runs before each write of the topic table. Otherwise a crash could give a topic the messages of a
     deleted topic of the same name.
@@ -116,7 +117,20 @@ def load_tables(
         logger.info("assigned topic ids to %d topics of a table without ids", count)
     groups.listen(tables.groups_saver.save_soon)
     modes.listen(tables.modes_saver.save_soon)
-    if not config.policies.auto_create_topic:
-        topics.delete("TBW102")
-    topics.add_missing(system_topics(config.identity, config.policies))
+    apply_settings(config, tables)
     return tables
+
+
+def apply_settings(config: BrokerConfig, tables: Tables) -> None:
+    """Create the missing topics and users of the settings, and delete TBW102 if ``autoCreateTopicEnable`` is false.
+
+    A member of a group repeats this after it has adopted tables of a leader with other settings.
+    """
+    topics = tables.topics
+    if not config.policies.auto_create_topic:
+        topics.delete(AUTO_CREATE_TOPIC)
+    topics.add_missing(system_topics(config.identity, config.policies))
+    if config.staging.enabled:
+        hidden = int(Perm.INHERIT)
+        topics.add_missing(TopicConfig(topic, 1, 1, hidden) for topic in (STAGED_TOPIC, STAGED_COMMITS_TOPIC))
+    tables.security.create_missing_users()

@@ -59,12 +59,9 @@ from raptormq.broker.transaction.transaction_service import TransactionService
 from raptormq.errors import StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import MASTER_ID
-from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.topic_names import (
     HALF_TOPIC,
     SCHEDULE_TOPIC,
-    STAGED_COMMITS_TOPIC,
-    STAGED_TOPIC,
     TIMER_TOPIC,
 )
 from raptormq.security.acl_handlers import AclHandlers
@@ -332,9 +329,6 @@ def _sending(core: Core, sends: SendService) -> tuple[Handlers, ...]:
 
 def _staging(core: Core, sends: SendService) -> StagingHandlers:
     """Return the handlers of staged messages."""
-    if core.config.staging.enabled:
-        hidden = int(Perm.INHERIT)
-        core.topics.add_missing([TopicConfig(topic, 1, 1, hidden) for topic in (STAGED_TOPIC, STAGED_COMMITS_TOPIC)])
     return StagingHandlers(sends, core.admission, core.staging, core.gate.authorizer, core.config, core.clock)
 
 

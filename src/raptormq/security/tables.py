@@ -14,6 +14,7 @@ from typing import Any
 from raptormq.errors import BodyError
 from raptormq.files import Files, PrivateFiles
 from raptormq.json_file import JsonFile
+from raptormq.protocol.signing import Credentials
 from raptormq.security.acls import AclTable
 from raptormq.security.full_signatures import FullSignatures
 from raptormq.security.gate import AccessGate, PermissionResolver
@@ -46,6 +47,16 @@ class SecurityTables:
     acls: AclTable
     users_saver: TableSaver
     acls_saver: TableSaver
+    settings: AccessControl
+
+    def create_missing_users(self) -> None:
+        """Create the super users of the settings that do not exist."""
+        self._create_missing(self.settings.first_user)
+        self._create_missing(self.settings.own_credentials)
+
+    def _create_missing(self, credentials: Credentials | None) -> None:
+        if credentials is not None and self.users.get(credentials.access_key) is None:
+            self.users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
 
     def to_dict(self) -> dict[str, Any]:
         """Return both tables, with the passwords."""
@@ -53,7 +64,9 @@ class SecurityTables:
 
     def adopt(self, saved: dict[str, Any]) -> None:
         """Replace both tables by those of another copy, in the form of :meth:`to_dict`. Users defined by files
-        (``superUserPaths``) are unchanged.
+        (``superUserPaths``) are unchanged. The user of ``innerClientAuthenticationCredentials`` is created again if the
+        copy lacks it. Otherwise a member of a group would refuse the messages of the others, and with them the tables
+        that have this user.
 
         Raises:
             BodyError: a table does not have the expected shape; nothing is changed.
@@ -63,6 +76,7 @@ class SecurityTables:
             AclTable(shaped)
             self.users.adopt(shaped)
             self.acls.adopt(shaped)
+            self._create_missing(self.settings.own_credentials)
         except (Refused, AttributeError) as error:
             raise BodyError(str(error)) from error
 
@@ -94,12 +108,12 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
     if folders := settings.user_folders:
         users.fixed = MountedUsers(folders)
     acls = acls_file.load(_acls) or AclTable()
-    tables = SecurityTables(users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict))
+    tables = SecurityTables(
+        users, acls, TableSaver(users_file, users.to_dict), TableSaver(acls_file, acls.to_dict), settings
+    )
     users.on_change(tables.users_saver.save_soon)
     acls.on_change(tables.acls_saver.save_soon)
-    for credentials in (settings.first_user, settings.own_credentials):
-        if credentials is not None and users.get(credentials.access_key) is None:
-            users.create(UserChange(credentials.access_key, credentials.secret_key, SUPER))
+    tables.create_missing_users()
     for file, saver in ((users_file, tables.users_saver), (acls_file, tables.acls_saver)):
         if file.wants_save:  # written by an older version, or a crash interrupted a save
             saver.save_soon()

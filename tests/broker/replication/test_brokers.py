@@ -26,6 +26,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
 from raptormq.protocol.signing import Credentials
+from raptormq.protocol.topic_names import STAGED_TOPIC
 from raptormq.raft import (
     LacksData,
     Position,
@@ -36,6 +37,8 @@ from raptormq.raft import (
     TimeoutNow,
     TransferLeadership,
 )
+from raptormq.security.settings import AccessControl
+from raptormq.security.tables import load_security
 from raptormq.storage import MessageStore, background
 from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.queue import Arrival
@@ -825,6 +828,40 @@ async def test_members_sign_what_they_send_one_another(
     peers = {"dLegerGroup": "g", "dLegerPeers": "n0-a:1;n1-b:1;n2-c:1", "dLegerSelfId": "n0"}
     with pytest.raises(ConfigError, match="needs innerClientAuthenticationCredentials or innerClientCredentialsPath"):
         settings(tmp_path, access | peers | {"enableDLegerCommitLog": "true"})
+
+
+async def test_settings_that_are_added_to_a_group_take_effect(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    """The log has the users and system topics of the earlier settings."""
+    ports = free_ports(3)
+    async with group(tmp_path, ports, {"autoCreateTopicEnable": "false"}) as brokers:
+        await all_ready(brokers)
+        tables = [assembly_of(broker).tables for broker in brokers.values()]
+        assert not any(each.security.users.users or "TBW102" in each.topics.configs for each in tables)
+    access = {"authenticationEnabled": "true", "stagedMessagesEnable": "true", "autoCreateTopicEnable": "true"}
+    access["innerClientAuthenticationCredentials"] = json.dumps({"accessKey": "inner", "secretKey": "inner-secret"})
+    access["initAuthenticationUser"] = json.dumps({"username": "admin", "password": "admin-secret"})
+    async with group(tmp_path, ports, access) as brokers:
+        await all_ready(brokers)
+        tables = [assembly_of(broker).tables for broker in brokers.values()]
+        await become(lambda: all({"inner", "admin"} == each.security.users.users.keys() for each in tables))
+        await become(lambda: all({"TBW102", STAGED_TOPIC} <= each.topics.configs.keys() for each in tables))
+    async with group(tmp_path, ports, access | {"autoCreateTopicEnable": "false"}) as brokers:
+        await all_ready(brokers)
+        tables = [assembly_of(broker).tables for broker in brokers.values()]
+        await become(lambda: not any("TBW102" in each.topics.configs for each in tables))
+
+
+async def test_a_member_keeps_its_own_user_when_it_adopts_tables_without_it(tmp_path: Path) -> None:
+    """It would refuse the messages that create the user."""
+    inner, admin = Credentials("inner", "inner-secret"), Credentials("admin", "admin-secret")
+    tables = load_security(AccessControl(own_credentials=inner, first_user=admin), tmp_path)
+    tables.adopt({"users": [], "acls": []})
+    assert list(tables.users.users) == ["inner"], "an administrator may delete the first user"
+    other = {"username": "inner", "password": "other", "userType": "Super", "userStatus": "enable"}
+    tables.adopt({"users": [other], "acls": []})
+    assert tables.to_dict()["users"] == [other]
 
 
 async def test_users_and_permissions_are_those_of_the_group(

@@ -85,6 +85,7 @@ class Replication:
         refusal: Refusal,
         address: str,
         credentials: Credentials | CredentialSource | None,
+        apply_settings: Callable[[], None],
     ) -> None:
         """Create the member.
 
@@ -96,6 +97,9 @@ class Replication:
             refusal: access control of the group's port.
             address: address of the broker for clients.
             credentials: sign messages to other members if given.
+            apply_settings: creates the missing topics and users of the settings. It is called after each adoption of
+                tables that a leader with other settings may have written: after the start, and before this member
+                writes its tables as the leader.
 
         Raises:
             ConfigError: a file for TLS cannot be used.
@@ -105,6 +109,7 @@ class Replication:
         self._config = config
         self._store = store
         self.tables = tables
+        self._apply_settings = apply_settings
         self._threads = ThreadPoolExecutor(2, "replication")
         addresses = settings.addresses
         self._address = addresses[settings.self_id]
@@ -202,6 +207,7 @@ class Replication:
         config = self._config
         self._work = work
         await self.tables.catch_up(progress.tables_offset)
+        self._apply_settings()
         replica = self._store.replica
         assert replica is not None
         replica.metadata_topic = TABLES_TOPIC
@@ -545,6 +551,7 @@ class Replication:
 
     def _leading(self) -> None:
         assert self._work is not None
+        self._apply_settings()
         try:
             self.tables.lead()
         except StorageError as error:  # a full disk: the next change retries
