@@ -277,6 +277,33 @@ def test_a_callback_may_submit(name_servers: str) -> None:
         assert sent.get(timeout=20).result(20).status is SendStatus.SEND_OK
 
 
+def test_a_thread_that_has_ended_is_not_waited_for() -> None:
+    """A child has neither the threads of its parent after a fork, nor a chance to take the locks that they held."""
+    thread = LoopThread("ended")
+    thread._loop.call_soon_threadsafe(thread._loop.stop)
+    thread._thread.join(20)
+    locked, may_unlock = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with thread._submitting:
+            locked.set()
+            may_unlock.wait()
+
+    async def work() -> None:
+        pass
+
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(lock)
+        locked.wait()
+        try:
+            with pytest.raises(ClientClosed):
+                threads.submit(thread.run, work(), 60.0).result(20)
+            threads.submit(thread.stop).result(20)
+        finally:
+            may_unlock.set()
+    thread._loop.close()
+
+
 def test_a_task_that_ignores_its_cancellation_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
     async def stubborn() -> None:
         while True:

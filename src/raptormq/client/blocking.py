@@ -85,11 +85,12 @@ class LoopThread:
         """Start a coroutine in the thread and return its future.
 
         Raises:
-            ClientClosed: the thread was stopped.
+            ClientClosed: the thread was stopped, or has ended: by a `SystemExit` in it, or in this process by a fork.
         """
-        with self._submitting:  # `stop` cancels all that was submitted before it
-            if not self._is_stopping:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        if self._thread.is_alive():  # asked first, because after a fork the lock may remain locked
+            with self._submitting:  # `stop` cancels all that was submitted before it
+                if not self._is_stopping:
+                    return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
         raise ClientClosed(_CLOSED)
 
@@ -99,12 +100,14 @@ class LoopThread:
             raise ClientError("called in the event loop of this client: use submit, or another thread")
 
     def stop(self) -> None:
-        """Stop the thread and cancel its remaining tasks; no effect if it is stopped.
+        """Stop the thread and cancel its remaining tasks; no effect if it is stopped or has ended.
 
         Raises:
             ClientError: called in the thread itself.
         """
         self.require_other_thread()
+        if not self._thread.is_alive():
+            return
         with self._submitting:
             if self._is_stopping:
                 return
