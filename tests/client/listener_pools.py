@@ -17,6 +17,8 @@ from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.interceptors import ConsumeChain
 
 QUEUE = MessageQueue("t", "broker-0", 0)
+RETRY_QUEUE = MessageQueue("%RETRY%g", "broker-0", 0)
+"""The only kind of queue whose messages have different topics."""
 
 
 class Reader:
@@ -84,6 +86,7 @@ async def listening(
     calls.start()
 
     def hand_out(messages: list[MessageExt]) -> None:
+        reader.queue = QUEUE if {each.topic for each in messages} == {"t"} else RETRY_QUEUE
         for each in messages:
             reader.process_queue.add(each.queue_offset, 1)
         calls.submit(cast("QueueReader", reader), reader.process_queue, messages)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.consumer.listener_call import Listener, WholeBatches, topic_of
@@ -33,6 +33,7 @@ from raptormq.client.consumer.workers import ConsumeRequest, Workers
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.protocol.message import MessageExt
+from raptormq.protocol.topic_names import retry_topic
 
 
 class Outcome(enum.Enum):
@@ -69,6 +70,7 @@ class ListenerPool(Workers[ConsumeRequest]):
     ) -> None:
         super().__init__(config, group, listener_of, interceptors)
         self._redelivery = redelivery
+        self._retry_topic = retry_topic(group)
         self._paused: defaultdict[QueueReader, list[ConsumeRequest]] = defaultdict(list)
         """The requests of paused queues."""
 
@@ -77,14 +79,18 @@ class ListenerPool(Workers[ConsumeRequest]):
         if isinstance(messages, MessageBatch):
             self._queue.put(ConsumeRequest(reader, process_queue, messages, messages.offsets[0]))
             return
-        self._caller.restore_topics(messages)
-        by_topic: defaultdict[str, list[MessageExt]] = defaultdict(list)
-        for message in messages:
-            by_topic[message.topic].append(message)
         size = self._config.consume_batch
-        for of_topic in by_topic.values():
+        for of_topic in self._by_topic(messages) if reader.queue.topic == self._retry_topic else (messages,):
             for start in range(0, len(of_topic), size):
                 self._queue.put(ConsumeRequest(reader, process_queue, of_topic[start : start + size]))
+
+    def _by_topic(self, retried: Sequence[MessageExt]) -> Iterable[list[MessageExt]]:
+        """Return messages from the retry topic, grouped by their original topics."""
+        self._caller.restore_topics(retried)
+        by_topic: defaultdict[str, list[MessageExt]] = defaultdict(list)
+        for message in retried:
+            by_topic[message.topic].append(message)
+        return by_topic.values()
 
     def _request(self, item: ConsumeRequest) -> ConsumeRequest | None:
         if item.process_queue.is_closed:
