@@ -43,7 +43,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+
+E = TypeVar("E", bound=Exception)
 
 _SHOWN_ATTEMPTS = 3
 
@@ -68,6 +70,11 @@ class SendAttempt:
         return f"{place} ({self.error}, {self.seconds:.2g} s)"
 
 
+def _rebuilt(error_type: type[E], args: tuple[object, ...]) -> E:
+    """Return an error with the given ``args``, without a call of ``__init__``, whose parameters may be others."""
+    return error_type.__new__(error_type, *args)
+
+
 class RaptorMQError(Exception):
     """Base class of all errors of the project; ``str()`` is one line for the user."""
 
@@ -85,7 +92,7 @@ class RaptorMQError(Exception):
 
         Sends that waited for the same connection or batch share one error object but made different attempts.
         """
-        own = type(self).__new__(type(self), *self.args)
+        own = _rebuilt(type(self), self.args)
         own.__dict__.update(self.__dict__)
         own.attempts = tuple(attempts)
         own.__cause__ = self.__cause__
@@ -96,6 +103,10 @@ class RaptorMQError(Exception):
         `earlier` attempts, return this error.
         """
         return self.with_attempts((*earlier, *self.attempts)) if earlier else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how ``pickle`` rebuilds the error, because ``Exception`` would call ``__init__`` with ``args``."""
+        return _rebuilt, (type(self), self.args), self.__dict__
 
     def __str__(self) -> str:
         text, attempts = super().__str__(), self.attempts

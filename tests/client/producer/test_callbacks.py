@@ -40,7 +40,11 @@ async def test_only_futures_are_given_up() -> None:
     assert not is_cancelled(None)
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+class Unusual(BaseException):
+    """An error that is no `Exception`, like that of `pytest.fail`."""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError, Unusual])
 async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
     caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
@@ -53,3 +57,12 @@ async def test_an_error_of_a_callback_is_logged_and_harms_nobody(
         fail_all([broken, told.append], ClientClosed("closed"))
     assert len(told) == 1
     assert "the callback of a send failed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_a_callback_may_end_the_program(error: type[BaseException]) -> None:
+    def ends(_outcome: SendResult | BaseException) -> None:
+        raise error
+
+    with pytest.raises(error):
+        complete(ends, RESULT)

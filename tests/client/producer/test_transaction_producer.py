@@ -5,6 +5,7 @@ restart.
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -209,6 +210,31 @@ async def test_a_check_that_returns_something_else_is_named_and_asked_again(
         assert message.body == b"x"
     for said in ("'commit'", "None"):
         assert f"the check of transactions must return a TransactionState, not {said}" in caplog.text
+
+
+class Unusual(BaseException):
+    """An error that is no `Exception`, like that of `pytest.fail`."""
+
+
+@pytest.mark.parametrize("error", [Unusual, asyncio.CancelledError])
+async def test_a_check_that_fails_in_any_way_is_logged_and_repeated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    checks = 0
+
+    async def check(_: MessageExt) -> TransactionState:
+        nonlocal checks
+        checks += 1
+        if checks == 1:
+            raise error
+        return TransactionState.COMMIT
+
+    async with Cluster(tmp_path, 1, 1, **QUICK) as cluster:
+        await cluster.create_topic("t", 1)
+        async with TransactionProducer("p", check, name_servers=cluster.name_servers) as producer:
+            await producer.send_in_transaction(Message("t", b"x"), left_open)
+            assert [message.body for message in await delivered(cluster, wait_ms=20_000)] == [b"x"]
+    assert re.search("the check of transaction .* of group p failed", caplog.text)
 
 
 async def test_a_transaction_producer_takes_the_settings_of_batches_too(tmp_path: Path) -> None:

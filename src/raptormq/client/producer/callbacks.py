@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable
 
+from raptormq.client.background import PROGRAM_ENDS
 from raptormq.client.results import SendResult
 from raptormq.errors import ClientError
 from raptormq.logs import get_logger
@@ -44,7 +45,9 @@ def complete_all(outcomes: Iterable[tuple[Waiter, SendResult | BaseException]]) 
         if not isinstance(waiter, future):
             try:
                 waiter(outcome)
-            except (Exception, asyncio.CancelledError):  # the callback may have read the result of a cancelled future
+            except PROGRAM_ENDS:
+                raise
+            except BaseException:  # code of the application; the waiters after it need their outcomes
                 log.exception("the callback of a send failed")
         elif not waiter.done():
             if isinstance(outcome, BaseException):

@@ -31,7 +31,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Unpack
 
-from raptormq.client.background import CANCELLED_S, background, cancel_all
+from raptormq.client.background import CANCELLED_S, PROGRAM_ENDS, background, cancel_all
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig, ProducerSettings
 from raptormq.client.interceptors import SendChain
@@ -150,7 +150,11 @@ class TransactionChecks:
     ) -> None:
         try:
             state = await state_of(check(message), "the check of transactions")
-        except Exception:
+        except PROGRAM_ENDS:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) and task.cancelling():
+                raise  # by `unregister`, and not by what the check awaited
             log.exception("the check of transaction %s of group %s failed", message.message_id, group)
             return
         interceptors.ended_transaction(message, message.message_id, message.offset_message_id, state, from_check=True)
