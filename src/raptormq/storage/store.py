@@ -511,6 +511,21 @@ class MessageStore:
         if self._opened is not None:
             self._parts.deletions.add(topic, end)
 
+    def rebuild_topic(self, topic: str, begin: int) -> None:
+        """Remove queues and consumer offsets of ``topic`` on a follower, and dispatch the log from ``begin`` on again,
+        which is the end of a record. Queues are created again in the type that the topic has then. A new topic of the
+        same name begins its queues at 0, so its records replace those of the earlier topic.
+        """
+        assert self.replica is not None
+        begin = max(begin, self.start_offset, self.tombstone_offset(topic))
+        self._queues.remove_topic(topic)
+        self.consumer_offsets.remove_topic(topic)
+        if self._opened is not None:
+            self._parts.deletions.add(topic, begin)
+        self.replica.discard_pending()
+        self._dispatcher.dispatched_offset = min(begin, self._dispatcher.dispatched_offset)
+        self._confirmation.notify()
+
     async def save_deletions(self) -> None:
         """Make deletions durable, see :meth:`OpenStore.save_deletions`. The caller awaits this before it responds to
         the deletion, and before a file is written in which the topic exists again.

@@ -65,6 +65,10 @@ class TableSync:
         self._written: _Progress | None = None
         self._task: asyncio.Task[None] | None = None
         self._logged_error = ""
+        self._copied_to: int | None = None
+        """End of the log before the last copy of the topics; None without one. All records below belong to topics of
+        that copy or to earlier ones.
+        """
 
     def start(self) -> None:
         """Copy the tables now and periodically, while the log of this broker is a prefix of the master's."""
@@ -104,13 +108,19 @@ class TableSync:
         Raises:
             RaptorMQError: the master did not respond, or its response is invalid.
         """
+        begin = self._store.end_offset
         found = await self._client.topics()
-        topics = self._tables.topics
+        topics, copied_to = self._tables.topics, self._copied_to
         for name, topic in found.topics.items():
             own = topics.get(name)
             if own is not None and own.topic_id != topic.topic_id:  # recreated: the log has the offset of the deletion
                 topics.delete(name)
+                if topic.is_batch and not own.is_batch:
+                    # Its messages that arrived before this copy are in SimpleCQ queues, which take no inner batches.
+                    # BatchCQ queues take all messages, so those of the reverse case stay.
+                    self._store.rebuild_topic(name, begin if copied_to is None else copied_to)
             topics.adopt(topic)
+        self._copied_to = begin
         for name in [name for name in topics.configs if name not in found.topics and not _is_own(name)]:
             topics.delete(name)
             self._store.delete_topic(name)
