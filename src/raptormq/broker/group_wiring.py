@@ -108,7 +108,7 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
     replication.attach_forwarding(forwarding)
     if core.config.replication.leader_address:
         replication.attach_leader_port(_leader_port(core, replication, forwarding, registrar))
-    router.add_guard(leader_only(replication.not_leader, forwarding.accept))
+    router.add_guard(leader_only(replication.not_serving, forwarding.accept))
     core.reput.listen_runs(replication.member.dispatched)
     replication.member.can_dispatch = core.reput.is_working
     return replication

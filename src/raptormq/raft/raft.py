@@ -239,6 +239,11 @@ class Raft:
             and not (leadership.transfer and leadership.transfer.closing)
         )
 
+    @property
+    def is_transferring(self) -> bool:
+        """Whether the member leads, and a leadership transfer is in progress."""
+        return self._leadership is not None and self._leadership.transfer is not None
+
     def step(self, message: Message) -> None:
         """Handle a message from another member."""
         if message.to != self.id or message.sender == self.id:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from raptormq.broker import reput
 from raptormq.broker.broker import Broker
 from raptormq.broker.conversions import Conversions
 from raptormq.broker.pull import service as pull_service
-from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding, replication
+from raptormq.broker.replication import TABLES_TOPIC, Replication, forwarding, replication, table_records
 from raptormq.broker.staging.staging_service import StagingService
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.errors import ConfigError, NotLeader, OutOfResources, StoreDamaged
@@ -28,7 +28,9 @@ from raptormq.protocol.queue_batches import Part, PartKind, decode_part_response
 from raptormq.protocol.signing import Credentials
 from raptormq.protocol.topic_names import STAGED_TOPIC
 from raptormq.raft import (
+    Append,
     LacksData,
+    Message,
     Position,
     PromoteMember,
     Proposal,
@@ -46,6 +48,7 @@ from raptormq.storage.read import GetResult, GetStatus
 from raptormq.storage.replica import Replica
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
+from tests.broker.handlers.test_pop import pop
 from tests.broker.harness import Peer, assembly_of, bodies, connected, running, send_fields, settings
 from tests.broker.slow_disk import SlowDisk, saves_the_topics
 from tests.broker.staging.staging_peer import STAGES, commit, committed, stage, staged
@@ -501,6 +504,65 @@ async def test_offsets_do_not_go_back_when_leadership_is_handed_over(
                 late = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": committed + 1})
                 assert late.code == ResponseCode.SUCCESS, "the request is forwarded to the next leader"
                 assert brokers[then]._store.consumer_offsets.get("t", "g", 0) == committed + 1
+
+
+async def test_offsets_do_not_go_back_when_the_next_leader_has_to_catch_up_first(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_records, "OFFSETS_S", LONG_S)
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        to = next(member for member in brokers if member != first)
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+        async with connected(brokers[first]) as peer:
+            with withheld(part_of(brokers[first]), {to}, monkeypatch):
+                for _ in range(3):
+                    assert (await peer.send("t", bytes(1 << 20))).code == ResponseCode.SUCCESS
+                moving = asyncio.ensure_future(part_of(brokers[first]).transfer(to))
+                for committed in range(1, 4):
+                    done = await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": committed})
+                    assert done.code == ResponseCode.SUCCESS
+            await moving
+        await become(lambda: leader_of(brokers) == to)
+        assert brokers[to]._store.consumer_offsets.get("t", "g", 0) == 3
+
+
+async def test_a_pop_in_flight_is_not_repeated_by_the_next_leader(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        first = leader_of(brokers)
+        to = next(member for member in brokers if member != first)
+        async with connected(brokers[first]) as peer:
+            assert (await peer.send("t", b"0")).code == ResponseCode.SUCCESS
+            with withheld(part_of(brokers[first]), set(brokers) - {first}, monkeypatch):
+                end = brokers[first]._store.end_offset
+                popping = asyncio.ensure_future(pop(peer))
+                await become(lambda: brokers[first]._store.end_offset > end)
+                moving = asyncio.ensure_future(part_of(brokers[first]).transfer(to))
+                await become(lambda: not part_of(brokers[first]).member.takes_messages)
+                late = await pop(peer)
+                assert late.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            await moving
+            assert (await popping).code == ResponseCode.SUCCESS
+        await become(lambda: leader_of(brokers) == to)
+        assert brokers[to]._store.consumer_offsets.get("t", "consumers", 0) == 1
+
+
+@contextmanager
+def withheld(leader: Replication, members: set[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Withhold the bytes of the log from these members."""
+    send = leader._links.send
+
+    def drop(each: Message) -> None:
+        if each.to not in members or not isinstance(each, Append) or each.previous.offset == each.end.offset:
+            send(each)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leader._links, "send", drop)
+        yield
 
 
 async def test_resets_and_copies_of_offsets_are_answered_when_a_majority_has_them(

@@ -18,13 +18,13 @@ from raptormq.transport.router import TAKEN, Answer, Guard, Taken, failure
 
 
 def leader_only(
-    not_leader: Callable[[], NotLeader | None],
+    not_serving: Callable[[], NotLeader | None],
     accept: Callable[[Connection, RemotingCommand], bool],
 ) -> Guard:
     """Return a guard that refuses the requests of :data:`~raptormq.broker.roles.LEADER_ONLY` on a follower.
 
     Args:
-        not_leader: returns the reason for a refusal, or None while this member leads.
+        not_serving: returns the reason for a refusal, or None while this member serves as the leader.
         accept: returns True if it takes over the request in order to forward it to the next leader.
     """
 
@@ -32,7 +32,7 @@ def leader_only(
         if accept(connection, request):
             return TAKEN
         is_refused = request.code in LEADER_ONLY or request.code in OFFSET_QUERIES
-        if is_refused and (reason := not_leader()) is not None:
+        if is_refused and (reason := not_serving()) is not None:
             return failure(request, reason)
         return None
 

@@ -132,6 +132,8 @@ class GroupMember:
         self.catch_up = CatchUp(rng)
         self.tables_offset: Callable[[], int] = lambda: 0
         """Returns the current value of :attr:`Progress.tables_offset`."""
+        self.prepares_transfer = False
+        """Whether this member is about to propose a transfer of leadership, and takes no requests any more."""
         self.can_dispatch: Callable[[], bool] = lambda: True
         """Returns whether confirmed records can be added to the queues. A leader serves after it has dispatched them.
         """
@@ -308,9 +310,16 @@ class GroupMember:
         return self._replica.leads
 
     @property
+    def hands_over(self) -> bool:
+        """Whether a transfer of leadership is being prepared or is in progress. What this member then changes might not
+        reach the next leader.
+        """
+        return self.prepares_transfer or (self._raft is not None and self._raft.is_transferring)
+
+    @property
     def takes_messages(self) -> bool:
         """Whether the member leads and accepts messages now."""
-        return self._replica.leads and not self._is_paused
+        return self._replica.leads and not self._is_paused and not self.hands_over
 
     @property
     def leader(self) -> str:

@@ -136,6 +136,9 @@ class Replication:
         self.wants_restart = asyncio.Event()
         """Set when the broker must restart, because its store has to be emptied."""
         self._next_move_ms = 0
+        self._moving: asyncio.Task[None] | None = None
+        """Transfers leadership to the preferred leader."""
+        self._transfers = asyncio.Lock()
         self._lags = LagTimes()
         self._client_address = address
         self._forwarding: Forwarding | None = None
@@ -233,11 +236,13 @@ class Replication:
 
     async def stop_leading(self) -> None:
         """Transfer leadership if another member is ready, and stop the services of a leader."""
+        if self._moving is not None:
+            self._moving.cancel()
         if self.member.leads:
             try:
-                self._hand_over(self._successor())
+                await self._hand_over(self._successor(), _HAND_OVER_S)
                 await wait_event(self._follows, _HAND_OVER_S)
-            except ProposalRefused as error:
+            except (ProposalRefused, StorageError) as error:
                 logger.info("leadership is not transferred before the stop: %s", error)
         if self._leader_port is not None:
             await self._leader_port.stop()
@@ -249,15 +254,15 @@ class Replication:
         """Transfer leadership to the member ``to``, or to the most advanced one if empty. Waits until it leads.
 
         Raises:
-            NotLeader: this member does not lead.
+            NotLeader: this member does not lead, or no longer leads.
             Refused: the transfer is not possible, or did not complete within :data:`_TRANSFER_S`.
         """
         if (reason := self.not_leader()) is not None:
             raise reason
         with _refused_as_illegal():
             successor = to or self._successor()
-            self._hand_over(successor)
             deadline = time.monotonic() + _TRANSFER_S
+            await self._hand_over(successor, _TRANSFER_S)
             while self.member.leader != successor:
                 if time.monotonic() >= deadline:
                     raise ProposalRefused(
@@ -265,17 +270,41 @@ class Replication:
                     )
                 await asyncio.sleep(self._tick_s)
 
-    def _hand_over(self, to: str) -> None:
-        """Begin a transfer of leadership.
+    async def _hand_over(self, to: str, seconds: float) -> None:
+        """Begin a transfer of leadership, within ``seconds``.
 
-        Consumer offsets are flushed to the log in the same step, so that no commit is accepted between the flush and
-        the start of holding requests for the next leader.
+        Every consumer offset whose commit was answered must reach the next leader. Requests are therefore held or
+        refused first. The pops that wait for the confirmation of their checkpoints commit offsets, too. When the whole
+        log is confirmed, the offsets are appended to it, in the same step in which the transfer begins.
 
         Raises:
-            ProposalRefused: leadership cannot be transferred to that member.
+            ProposalRefused: leadership cannot be transferred to that member, or the member lacks too much of the log.
+            StorageError: this member no longer leads.
         """
-        self.tables.flush()
-        self.member.propose(TransferLeadership(to))
+        async with self._transfers:
+            deadline = time.monotonic() + seconds
+            while (behind := self._lag_of(to)) > _ALMOST_ALL_BYTES:
+                if time.monotonic() >= deadline:
+                    raise ProposalRefused(f"{to} lacks {behind} bytes of the log: try again when it has caught up", to)
+                await asyncio.sleep(self._tick_s)
+            self.member.prepares_transfer = True
+            self._handing_over()
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    while self._store.confirmed_offset < self._store.end_offset:
+                        await self._store.wait_confirmed(self._store.end_offset)
+                self.tables.flush()
+                self.member.propose(TransferLeadership(to))
+            except TimeoutError:
+                raise ProposalRefused("a majority of the group does not have the whole log yet: try again") from None
+            finally:
+                self.member.prepares_transfer = False
+
+    def _lag_of(self, member: str) -> int:
+        """Return how many bytes of the log a member lacks; 0 if it is not known."""
+        status = self.member.status()
+        members = status.members if status is not None else ()
+        return max((self._store.end_offset - each.matched.offset for each in members if each.id == member), default=0)
 
     def _move_to_preferred(self, now_ms: int) -> None:
         """Transfer leadership to the preferred leader once it has almost the whole log."""
@@ -290,8 +319,12 @@ class Replication:
             is_fit = other.active and other.suffrage == Suffrage.VOTER and not other.recovering
             if other.id == settings.preferred_leader and is_fit and behind <= _ALMOST_ALL_BYTES:
                 self._next_move_ms = now_ms + _MOVES_APART_ELECTIONS * settings.election_ms
-                with suppress(ProposalRefused):
-                    self._hand_over(other.id)
+                if self._moving is None or self._moving.done():
+                    self._moving = asyncio.get_running_loop().create_task(self._move(other.id))
+
+    async def _move(self, to: str) -> None:
+        with suppress(ProposalRefused, StorageError):
+            await self._hand_over(to, _TRANSFER_S)
 
     async def change_members(self, action: str, member: str) -> None:
         """Change the members of the group. Waits until the change is committed.
@@ -368,6 +401,9 @@ class Replication:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._moving is not None:
+            self._moving.cancel()
+            await asyncio.gather(self._moving, return_exceptions=True)
         if self._forwarding is not None:
             await self._forwarding.stop()
         await self.inbox.stop()
@@ -523,8 +559,14 @@ class Replication:
         return figures
 
     def not_leader(self) -> NotLeader | None:
-        """Return the error for a request that only the leader handles; None while this member leads."""
+        """Return the error for an operation that only the leader executes; None while this member leads."""
         return None if self.member.leads else self.member.not_leader()
+
+    def not_serving(self) -> NotLeader | None:
+        """Return the error for a request of a client that only the leader handles; None while this member leads and
+        does not transfer leadership.
+        """
+        return None if self.member.leads and not self.member.hands_over else self.member.not_leader()
 
     async def confirm_leadership(self) -> None:
         """Wait until a majority has confirmed that this member leads. The ends of its queues are then those of the
