@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -261,6 +262,54 @@ async def test_a_decision_is_repeated_until_a_broker_accepts_it(
             else:
                 [letter] = await dead_letters(cluster, group, 1)
                 assert letter.properties["DLQ_REASON"] == "not mine"
+
+
+async def test_a_stop_does_not_wait_for_a_decision_that_no_broker_accepts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, called, go_on = unique("stopped"), asyncio.Event(), asyncio.Event()
+    with EmbeddedCluster(tmp_path) as cluster:
+        cluster.create_topic("t")
+        broker = RaptorBroker(client_config=ClientConfig(cluster.name_servers, close_timeout=50.0), logger=None)
+
+        @broker.subscriber("t", group=group, config=FIRST, max_workers=1)
+        async def fail(_: str) -> None:
+            called.set()
+            await go_on.wait()
+            raise RejectMessage
+
+        async with started(broker):
+            await broker.publish("bad", "t")
+            await called.wait()
+            await asyncio.to_thread(cluster.stop_broker)
+            go_on.set()
+            await eventually(lambda: f"group {group} settles a message" in caplog.text)
+            async with asyncio.timeout(20):
+                await broker.stop()
+
+
+async def test_a_message_that_no_broker_will_ever_store_does_not_occupy_a_worker(tmp_path: Path) -> None:
+    group, handled, go_on = unique("refused"), asyncio.Queue[str](), asyncio.Event()
+    with EmbeddedCluster(tmp_path) as cluster:
+        cluster.create_topic("t", 1)
+        broker = RaptorBroker(cluster.name_servers, logger=None)
+
+        @broker.subscriber("t", group=group, config=FIRST, max_workers=1)
+        async def handle(body: str) -> None:
+            handled.put_nowait(body[:4])
+            await go_on.wait()
+            if body.startswith("long"):
+                raise NackMessage(after=0)
+
+        async with started(broker):
+            await broker.publish(f"long{secrets.token_hex(10_000)}", "t")
+            await broker.publish("next", "t")
+            assert await handled.get() == "long"
+            async with AdminClient(name_servers=cluster.name_servers) as admin:
+                [address] = await admin.masters()
+                await admin.update_broker_settings(address, {"maxMessageSize": "5000"})
+            go_on.set()
+            assert await handled.get() == "next"
 
 
 async def test_batches(raptormq_cluster: EmbeddedCluster, raptormq_topic: str) -> None:

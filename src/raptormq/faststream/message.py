@@ -18,8 +18,9 @@ from typing import Any, Self
 from faststream.message import StreamMessage, decode_message
 
 from raptormq.client import MessageExt, ReceivedBatch, ReceivedMessage, Retry, RetryKind
+from raptormq.client.consumer import is_lasting
 from raptormq.client.message import values_of
-from raptormq.errors import ConfigError, NoRoute, ServerError, TransportError
+from raptormq.errors import ConfigError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.properties import REPLY_TO_CLIENT
 
 CONTENT_TYPE = "content-type"
@@ -97,6 +98,11 @@ class Unsettled:
         """Call that repeats the decision."""
 
 
+def may_be_accepted(error: RaptorMQError) -> bool:
+    """Return whether a broker may accept a decision later that has failed with this error."""
+    return isinstance(error, NoRoute | TransportError | ServerError) and not is_lasting(error)
+
+
 _unsettled: ContextVar[Unsettled | None] = ContextVar("unsettled", default=None)
 
 
@@ -145,7 +151,7 @@ class StreamRaptorMessage(StreamMessage[Any]):
 
     @contextmanager
     def _noting(self, decision: Callable[[], Awaitable[object]]) -> Iterator[None]:
-        """Note the decision if no broker accepts it in the block."""
+        """Note the decision if no broker accepts it in the block, and one may accept it later."""
         unsettled = _unsettled.get()
         if unsettled is None or unsettled.taken is not self.raw_message:  # taken without a handler: its caller decides
             yield
@@ -153,8 +159,9 @@ class StreamRaptorMessage(StreamMessage[Any]):
         unsettled.decision = None
         try:
             yield
-        except (NoRoute, TransportError, ServerError):
-            unsettled.decision = decision
+        except RaptorMQError as error:
+            if may_be_accepted(error):
+                unsettled.decision = decision
             raise
 
 

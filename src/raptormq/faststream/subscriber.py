@@ -31,7 +31,7 @@ from raptormq.client import (
 )
 from raptormq.client.background import PROGRAM_ENDS, background
 from raptormq.client.settings import Count, CountOrZero, check_setting
-from raptormq.errors import NoRoute, RaptorMQError, ServerError, TransportError
+from raptormq.errors import RaptorMQError
 from raptormq.faststream.config import RaptorBrokerConfig
 from raptormq.faststream.message import (
     REJECTED,
@@ -41,13 +41,14 @@ from raptormq.faststream.message import (
     Unsettled,
     decode,
     decode_batch,
+    may_be_accepted,
     note_decisions,
     parse_batch,
     parse_message,
 )
 from raptormq.faststream.publisher import ReplyPublisher
 from raptormq.logs import get_logger
-from raptormq.transport.timing import Backoff
+from raptormq.transport.timing import Backoff, wait_event
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
@@ -150,6 +151,7 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
         self._consumer: Consumer | None = None
         self._ordered: PushConsumer | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
 
     @property
     def topic(self) -> str:
@@ -188,12 +190,14 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
             self._ordered.subscribe(self.topic, self.expression, self._listen)
             await self._ordered.start()
             return
+        self._stopping = asyncio.Event()  # a new one, because the subscriber may have been in another event loop
         consumer = await self._started_consumer()
         workers = self._config.consuming.concurrency
         self._loops = [background(self._consume_all(consumer), f"loop of {self.group}") for _ in range(workers)]
 
     async def stop(self) -> None:
         """Wait for running handlers, commit and leave the group. Messages that are not settled are delivered again."""
+        self._stopping.set()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.close()
@@ -260,22 +264,25 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
                 await self._settle(unsettled)
 
     async def _settle(self, unsettled: Unsettled) -> None:
-        """Repeat the decision about a message until a broker accepts it, or the message is given up. The loop takes no
-        further message meanwhile, because it could not settle that one either.
+        """Repeat the decision about a message until a broker accepts it, the message is given up or the subscriber
+        stops. The loop takes no further message meanwhile, because it could not settle that one either.
         """
         failures = 0
         while (decision := unsettled.decision) is not None:
             pause = _SETTLE_BACKOFF.pause(failures)
             failures += 1
             log.warning("group %s settles a message of topic %s in %g s", self.group, self.topic, pause)
-            await asyncio.sleep(pause)
+            await wait_event(self._stopping, pause)
+            if self._stopping.is_set():
+                return
             unsettled.decision = None
             try:
                 await decision()
-            except (NoRoute, TransportError, ServerError):
-                unsettled.decision = decision
-            except RaptorMQError as error:  # such as one that the handler has settled meanwhile
-                log.error("group %s: a message of topic %s is not settled: %s", self.group, self.topic, error)
+            except RaptorMQError as error:
+                if may_be_accepted(error):
+                    unsettled.decision = decision
+                else:  # such as that of a message that the handler has settled meanwhile
+                    log.error("group %s: a message of topic %s is not settled: %s", self.group, self.topic, error)
 
     def _decision_on_error(self, taken: ReceivedMessage | ReceivedBatch) -> Callable[[], Awaitable[object]] | None:
         """Return what the policy decides about a message whose handler has failed."""

@@ -23,6 +23,7 @@ from raptormq.client.consumer.popped_message import PoppedBatch, PoppedMessage
 from raptormq.client.consumer.pull import PullResult, PullStatus
 from raptormq.client.consumer.pull_consumer import PullConsumer
 from raptormq.client.consumer.push_consumer import PushConsumer
+from raptormq.client.consumer.send_back import is_lasting
 from raptormq.client.consumer.subscription import Sql
 
 __all__ = [
@@ -49,5 +50,6 @@ __all__ = [
     "held_by",
     "in_executor",
     "in_loop",
+    "is_lasting",
     "message_key",
 ]

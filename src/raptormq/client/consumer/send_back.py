@@ -106,7 +106,7 @@ class Redelivery:
                     self._failures.outcome("dead letter", message, dead_letter_topic=dlq_topic(self._group))
                     self._interceptors.dead_letter(message, dlq_topic(self._group))
                 return True
-        if _is_lasting(reason) and message.reconsume_times >= self._config.max_reconsume_times:
+        if is_lasting(reason) and message.reconsume_times >= self._config.max_reconsume_times:
             assert reason is not None
             event = "given up where it is stored: no broker accepts it for a retry or as a dead letter"
             self._failures.failed(event, [message], reason, traceback=False)
@@ -222,7 +222,7 @@ class Redelivery:
         await self._sender.send_once(copy, target, address, _SEND_TIMEOUT_S)
 
 
-def _is_lasting(reason: RaptorMQError | None) -> bool:
+def is_lasting(reason: RaptorMQError | None) -> bool:
     """Return whether an error concerns the content of the message, so that a retry does not help."""
     return isinstance(reason, MessageError) or (
         isinstance(reason, ServerError) and reason.code == ResponseCode.MESSAGE_ILLEGAL
