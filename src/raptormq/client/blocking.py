@@ -13,6 +13,7 @@ import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
@@ -162,16 +163,26 @@ class Blocking(Generic[W_co]):
             ClientError: called in that thread, for example by a callback.
         """
         thread = self._thread
-        if thread is not None:
-            thread.require_other_thread()
-        with self._closing:
-            if (thread := self._thread) is None:
-                return
-            try:
+        if thread is None:
+            return
+        thread.require_other_thread()
+        if not self._closing.acquire(blocking=False):
+            # Another thread closes the object. It does not wait for the messages of a thread that closes it, too.
+            with suppress(ClientClosed):
                 thread.run(self._end(), self._close_wait_s)
-            finally:
-                self._thread = None
-                thread.stop()
+            self._closing.acquire()
+        try:
+            if self._thread is thread:
+                self._stop(thread)
+        finally:
+            self._closing.release()
+
+    def _stop(self, thread: LoopThread) -> None:
+        try:
+            thread.run(self._end(), self._close_wait_s)
+        finally:
+            self._thread = None
+            thread.stop()
 
     def _end(self) -> Coroutine[Any, Any, None]:
         """Return the coroutine that closes the object."""

@@ -141,6 +141,50 @@ async def test_a_thread_that_has_ended_does_not_delay_the_close(tmp_path: Path, 
     await with_messages(tmp_path, 1, consume)
 
 
+@both
+async def test_threads_that_close_a_consumer_do_not_wait_for_the_messages_of_each_other(
+    tmp_path: Path, new: New
+) -> None:
+    def consume(name_servers: str) -> None:
+        consumer = new(ClientConfig(name_servers, close_timeout=60.0)).start()
+        all_taken = threading.Barrier(3)
+
+        def take_and_close() -> None:
+            next(consumer)
+            all_taken.wait()
+            consumer.close()
+
+        closers = [threading.Thread(target=take_and_close) for _ in range(3)]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join(20)
+        assert not any(closer.is_alive() for closer in closers)
+
+    await with_messages(tmp_path, 3, consume)
+
+
+async def test_tasks_that_close_a_consumer_do_not_wait_for_the_messages_of_each_other(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for _ in range(2):
+                await producer.send(Message("t", b"x"))
+        shared = ClientConfig(cluster.name_servers, close_timeout=60.0)
+        consumer = Consumer("g", config=FIRST, client_config=shared)
+        consumer.subscribe("t")
+        await consumer.start()
+        all_taken = asyncio.Barrier(2)
+
+        async def take_and_close() -> None:
+            await anext(consumer)
+            await all_taken.wait()
+            await consumer.close()
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(take_and_close(), take_and_close())
+
+
 async def test_a_batch_that_was_given_up_is_not_acknowledged(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.create_topic("t", 1)

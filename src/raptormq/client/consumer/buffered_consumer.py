@@ -78,6 +78,6 @@ class BufferedConsumer(GroupConsumer):
     async def _close(self) -> None:
         if self._running is not None:
             require_loop(self._running.loop)
-            if self._buffer is not None:
-                self._buffer.close()
+        if self._buffer is not None:  # also during a close by another task, which need not wait for this one
+            self._buffer.close()
         await self._stop()

@@ -56,11 +56,12 @@ class MessagesInHand(Generic[D]):
         self._settled.set()
 
     def disregard_caller(self) -> None:
-        """Let `end` not wait for the messages of the calling task or thread."""
+        """Let `end` not wait for the messages of the calling task or thread, also if it has begun to wait."""
         caller = current_holder()
         for delivery in self._deliveries:
             if delivery.holder == caller:
                 delivery.holder = None
+        self._settled.set()
 
     async def end(self, timeout: float) -> None:
         """Wait up to `timeout` seconds until other running tasks and threads have settled their messages, then abandon

@@ -114,6 +114,8 @@ class PopConsumer(Startable):
         self._client_config = ClientConfig.choose(client_config, name_servers)
         self._running: _Running | None = None
         self._shutdown = Shutdown(f"a pop consumer of {group}")
+        self._ending: MessagesInHand[PopDelivery] | None = None
+        """The messages for which the last close waits."""
         self._closed = asyncio.Event()
         self._has_started = False
         self._turn = 0
@@ -164,12 +166,15 @@ class PopConsumer(Startable):
         """
         running = self._running
         if running is None:
+            if self._ending is not None:
+                self._ending.disregard_caller()
             await self._shutdown.wait()
         else:
             require_loop(running.instance.loop)
             self._running = self._instance = None
+            self._ending = running.in_hand
             self._closed.set()
-            running.in_hand.disregard_caller()
+            self._ending.disregard_caller()
             await self._shutdown.run(self._end(running))
 
     async def _end(self, running: _Running) -> None:
