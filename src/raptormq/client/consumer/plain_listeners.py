@@ -5,7 +5,8 @@
 
 A function that runs in a thread or a process cannot be interrupted. A call that is cancelled, by a timeout or because
 the consumer stops, therefore ends when the function has ended. Until then its messages are not delivered again, and
-their queue is not given up.
+their queue is not given up. `asyncio.run` and the program do not end before it either: Python waits for the threads
+and processes of executors at its end.
 
 See also: `consumer.listener_call` awaits the result. Java's listeners are plain functions in threads.
 """
