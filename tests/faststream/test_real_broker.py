@@ -209,7 +209,33 @@ async def raises_a_base_exception() -> None:
     raise BaseExceptionGroup("as planned", [BaseException()])
 
 
-@pytest.mark.parametrize("fail", [awaits_what_was_cancelled, raises_a_base_exception])
+async def cancels_its_task() -> None:
+    if (task := asyncio.current_task()) is not None:
+        task.cancel()
+
+
+async def cancels_its_task_and_waits() -> None:
+    await cancels_its_task()
+    await asyncio.Event().wait()
+
+
+async def cancels_its_task_twice() -> None:
+    try:
+        await cancels_its_task_and_waits()
+    finally:
+        await cancels_its_task()
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        awaits_what_was_cancelled,
+        raises_a_base_exception,
+        cancels_its_task,
+        cancels_its_task_and_waits,
+        cancels_its_task_twice,
+    ],
+)
 async def test_an_error_that_is_no_exception_is_logged_and_the_next_message_is_handled(
     raptormq_cluster: EmbeddedCluster,
     raptormq_topic: str,
@@ -223,7 +249,8 @@ async def test_an_error_that_is_no_exception_is_logged_and_the_next_message_is_h
     async def handle(body: str) -> None:
         if body == "bad":
             await fail()
-        handled.set()
+        else:
+            handled.set()
 
     async with started(broker):
         await broker.publish("bad", raptormq_topic)

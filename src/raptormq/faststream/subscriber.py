@@ -29,7 +29,7 @@ from raptormq.client import (
     ReceivedMessage,
     Sql,
 )
-from raptormq.client.background import PROGRAM_ENDS, background
+from raptormq.client.background import PROGRAM_ENDS, background, sleep_forever
 from raptormq.client.settings import Count, CountOrZero, check_setting
 from raptormq.errors import RaptorMQError
 from raptormq.faststream.config import RaptorBrokerConfig
@@ -151,6 +151,10 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
         self._consumer: Consumer | None = None
         self._ordered: PushConsumer | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._bystander: asyncio.Task[None] | None = None
+        """Task that does nothing. `asyncio.run` cancels it at its end, like all tasks; a handler that cancels its own
+        task does not.
+        """
         self._stopping = asyncio.Event()
 
     @property
@@ -193,6 +197,7 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
         self._stopping = asyncio.Event()  # a new one, because the subscriber may have been in another event loop
         consumer = await self._started_consumer()
         workers = self._config.consuming.concurrency
+        self._bystander = background(sleep_forever(), f"loops of {self.group}")
         self._loops = [background(self._consume_all(consumer), f"loop of {self.group}") for _ in range(workers)]
 
     async def stop(self) -> None:
@@ -207,6 +212,8 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
             await self._ordered.stop()
         await super().stop()
         loops, self._loops = self._loops, []
+        if self._bystander is not None:
+            self._bystander.cancel()
         for loop in loops:
             if loop is not asyncio.current_task():  # a handler may stop its subscriber
                 loop.cancel()
@@ -245,12 +252,14 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
         return consumer.batches(max_messages=batch.max_records, max_wait=batch.timeout_ms / 1000)
 
     async def _consume_all(self, consumer: Consumer) -> None:
+        loop = asyncio.current_task()
+        assert loop is not None
         async for taken in self._taken_from(consumer):
             unsettled = note_decisions(taken)
             try:
                 await self.consume(taken)
             except asyncio.CancelledError:
-                if (task := asyncio.current_task()) is None or task.cancelling():
+                if loop.cancelling() and self._is_ending:
                     raise
                 log.exception("a handler of group %s was cancelled by itself or by what it awaited", self.group)
                 unsettled.decision = self._decision_on_error(taken)  # FastStream makes none
@@ -260,8 +269,26 @@ class RaptorSubscriber(SubscriberUsecase[Any]):
                 # FastStream has settled the message, but handles only an Exception. Without its loops a subscriber
                 # consumes nothing.
                 log.exception("a handler of group %s failed", self.group)
+            if loop.cancelling():
+                await self._undo_cancellation(loop)
             if self._config.ack_policy is not AckPolicy.MANUAL:
                 await self._settle(unsettled)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether a cancelled loop has to end, because the subscriber stops, or `asyncio.run` cancels all tasks."""
+        return self._stopping.is_set() or self._bystander is None or bool(self._bystander.cancelling())
+
+    async def _undo_cancellation(self, loop: asyncio.Task[None]) -> None:
+        """Let a loop go on whose handler has cancelled it."""
+        try:
+            await asyncio.sleep(0)  # raises a pending cancellation that `uncancel` did not remove
+        except asyncio.CancelledError:
+            if self._is_ending:
+                raise
+        log.error("a handler of group %s cancelled its own task, which goes on", self.group)
+        while loop.uncancel():
+            pass
 
     async def _settle(self, unsettled: Unsettled) -> None:
         """Repeat the decision about a message until a broker accepts it, the message is given up or the subscriber
