@@ -19,7 +19,7 @@ from raptormq.storage.store import MessageStore
 logger = get_logger(__name__)
 
 REPEAT_S = 1.0
-"""Minimum time in seconds between two repetitions of a failed dispatch by :meth:`ReputService.is_working`."""
+"""Minimum time in seconds before :meth:`ReputService.is_working` repeats a failed dispatch."""
 
 
 class ReputService:
@@ -33,7 +33,9 @@ class ReputService:
         self._scheduled = False
         self._failure = ""
         """Error of the last dispatch, empty if it succeeded."""
-        self._repeated_at = 0.0
+        self._failing_since = self._attempted_at = 0.0
+        self._is_broken = False
+        """Whether a repetition at least :data:`REPEAT_S` after the first failure has failed."""
 
     def listen_runs(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each dispatch. A listener must not raise."""
@@ -58,13 +60,14 @@ class ReputService:
             asyncio.get_running_loop().call_soon(self._run)
 
     def is_working(self) -> bool:
-        """Return whether the last dispatch succeeded. A failed one is scheduled again, because no message may arrive
-        that would repeat it.
+        """Return False if dispatches have failed for :data:`REPEAT_S`. One failure may be transient, and a leader
+        would lose its leadership. A failed dispatch is scheduled again, because no message may arrive that would repeat
+        it.
         """
-        if self._failure and (now := time.monotonic()) >= self._repeated_at + REPEAT_S:
-            self._repeated_at = now
+        if self._failure and (now := time.monotonic()) >= self._attempted_at + REPEAT_S:
+            self._attempted_at = now
             self.schedule()
-        return not self._failure
+        return not self._is_broken
 
     def _run(self) -> None:
         self._scheduled = False
@@ -74,9 +77,14 @@ class ReputService:
             # The records are in the log. The next dispatch or the recovery adds them to the queues.
             if self._failure != (failure := repr(error)):
                 logger.exception("dispatch failed")
+            self._attempted_at = time.monotonic()
+            if not self._failure:
+                self._failing_since = self._attempted_at
+            elif self._attempted_at >= self._failing_since + REPEAT_S:
+                self._is_broken = True
             self._failure = failure
             return
-        self._failure = ""
+        self._failure, self._is_broken = "", False
         if arrivals:
             topics = {arrival[0] for arrival in arrivals}
             for count in self._topic_listeners:
