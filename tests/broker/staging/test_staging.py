@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from raptormq.broker.broker import Broker
+from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
+from raptormq.broker.handlers import staging
 from raptormq.broker.staging import staging_service
 from raptormq.broker.staging.commit_record import CommitRecord
 from raptormq.errors import RecordError
@@ -184,6 +186,17 @@ async def test_a_commit_waits_for_the_slaves_of_a_master(tmp_path: Path) -> None
             answer = await commit(peer, [int(listed.ext_fields["stagedOffset"])])
             assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert await visible(peer) == [[b"a"], []]
+
+
+async def test_a_commit_is_answered_before_clients_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits for the publication and for slaves have one deadline."""
+    more = STAGES | {"brokerRole": "SYNC_MASTER", "slaveTimeout": "60000"}
+    async with running(tmp_path, more) as broker, connected(broker) as peer:
+        listed = await stage(peer, [b"a"])
+        monkeypatch.setattr(SlaveAcknowledgements, "on_copied", lambda *_: None)
+        monkeypatch.setattr(staging, "_PATIENCE_S", 0.2)
+        answer = await commit(peer, [int(listed.ext_fields["stagedOffset"])])
+        assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
 async def test_a_broker_that_stages_nothing_says_so(tmp_path: Path) -> None:

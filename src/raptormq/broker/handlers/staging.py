@@ -8,6 +8,7 @@ commit names are never delivered; retention deletes them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
@@ -35,7 +36,9 @@ from raptormq.transport.router import Refused, Router
 
 _QUERY = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _PATIENCE_S = 2.0
-"""Maximum time in seconds that a commit waits for the publication of its batch. Clients time out after 3 s."""
+"""Maximum time in seconds that a commit waits for the publication of its batch and for slaves. Clients time out after
+3 s.
+"""
 
 
 class StagingHandlers:
@@ -83,8 +86,8 @@ class StagingHandlers:
     async def commit(
         self, connection: Connection, command: RemotingCommand, header: CommitStagedRequestHeader
     ) -> RemotingCommand:
-        """Handle 31032: commit the batch and respond when it is published, or after 2 s. On a SYNC_MASTER the response
-        has code 11 or 12, like that of a send, while slaves lack a published batch.
+        """Handle 31032: commit the batch and respond when it is published and slaves have it, or after 2 s. On a
+        SYNC_MASTER the response has code 11 or 12, like that of a send, while slaves lack a published batch.
 
         A batch that cannot be published is refused with 604.
         """
@@ -100,7 +103,8 @@ class StagingHandlers:
         def may_publish(topic: str) -> bool:
             return self._authorizer is None or self._authorizer(connection, command, to_send(topic))
 
-        found = await self._staging.commit(wanted, may_publish, _PATIENCE_S)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        found = await self._staging.commit(wanted, may_publish, deadline)
         outcome = found.outcome
         if outcome is not None and outcome.lost:
             remark = (
@@ -113,7 +117,11 @@ class StagingHandlers:
         code: int = ResponseCode.SUCCESS
         if outcome is not None:
             end = self._staging.published_end(header.query)
-            code = await self._sends.wait(end, self._sends.leadership, unsaved=False, waiting=True)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    code = await self._sends.wait(end, self._sends.leadership, unsaved=False, waiting=True)
+            except TimeoutError:  # the published batch is confirmed, so only slaves lack it
+                code = ResponseCode.FLUSH_SLAVE_TIMEOUT
         return response_to(
             command, code, header=answer, body=encode_decision(found.decision) if found.decision else b""
         )

@@ -237,13 +237,13 @@ class StagingService:
             del self._lists[next(iter(self._lists))]
         self._lists[offset] = staged_list
 
-    async def commit(self, record: CommitRecord, may_publish: Callable[[str], bool], patience_s: float) -> CommitRecord:
-        """Commit a batch unless it is committed, and wait at most ``patience_s`` until it is published.
+    async def commit(self, record: CommitRecord, may_publish: Callable[[str], bool], deadline: float) -> CommitRecord:
+        """Commit a batch unless it is committed, and wait until it is published, at most until ``deadline``.
 
         Args:
             record: the commit.
             may_publish: returns whether the user may send to a topic.
-            patience_s: maximum time to wait in seconds.
+            deadline: end of all waits, by the clock of the event loop.
 
         Returns:
             The effective commit. Without an outcome the batch is still being published. With an empty decision a later
@@ -255,7 +255,7 @@ class StagingService:
                 committed and cannot be published now.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout_at(deadline):
                 await self._ready.wait()
         async with self._deciding:
             if not self._ready.is_set():
@@ -268,7 +268,7 @@ class StagingService:
                 return known
             commit = self._open.get(record.batch_name) or await self._decide(record, may_publish)
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout_at(deadline):
                 await commit.done.wait()
         known = await self._known(record.query, record.batch)
         if known is None and commit.error:
