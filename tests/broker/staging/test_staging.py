@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -186,6 +187,31 @@ async def test_a_commit_waits_for_the_slaves_of_a_master(tmp_path: Path) -> None
             answer = await commit(peer, [int(listed.ext_fields["stagedOffset"])])
             assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert await visible(peer) == [[b"a"], []]
+
+
+async def test_commits_are_remembered_while_there_is_always_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention deletes commit records that are not appended again."""
+    monkeypatch.setattr(staging, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(staging_service, "_RETRY_S", 0.01)
+    async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
+        await committed(peer, [await staged(peer, [b"a"])])
+        service, store = assembly_of(broker).staging, broker._store
+
+        async def fails(_: object) -> None:
+            raise ValueError("it is damaged")
+
+        monkeypatch.setattr(service, "_publish", fails)
+        listed = await stage(peer, [b"b"], query="stuck")
+        answer = await commit(peer, [int(listed.ext_fields["stagedOffset"])], query="stuck")
+        assert "cannot be published" in (answer.remark or "")
+        end = store.queue_end(STAGED_COMMITS_TOPIC, 0)
+        service._renew_at = 0.0
+        while not service._renew_at:
+            await asyncio.sleep(0.01)
+        assert store.queue_end(STAGED_COMMITS_TOPIC, 0) == end + 1
+        assert (await committed(peer, [])).ext_fields["messageCount"] == "1"
 
 
 async def test_a_commit_is_answered_before_clients_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,8 @@ class StagingService:
         self._ready = asyncio.Event()
         self._epoch = 0
         """Incremented by every change of the leader, because the log may then be truncated."""
+        self._renew_at = 0.0
+        """Monotonic time in seconds at which the remembered commits are appended again."""
         self._task: asyncio.Task[None] | None = None
 
     # --- start and stop ---
@@ -153,6 +155,7 @@ class StagingService:
         while not self._ready.is_set():
             try:
                 await self._load()
+                self._renew_at = self._next_renewal
                 self._ready.set()
             except Exception:  # commits wait until the load succeeds
                 logger.exception("cannot load the commits of staged messages; retrying")
@@ -161,6 +164,7 @@ class StagingService:
             self._work.clear()
             try:
                 await self._publish_all()
+                await self._renew_if_due()
                 await self._wait_for_work()
             except StorageError as error:
                 logger.warning("cannot publish staged messages; retrying: %s", error)
@@ -199,17 +203,11 @@ class StagingService:
         commit.error, commit.retry_at = text, time.monotonic() + _RETRY_S
 
     async def _wait_for_work(self) -> None:
-        """Wait for the next commit. Renew published records that retention would otherwise delete."""
-        if self._open:  # added meanwhile, or failed
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_S):
-                    await self._work.wait()
-            return
+        """Wait for the next commit, the next retry or the next renewal."""
+        until_renewal_s = self._renew_at - time.monotonic()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._store.config.file_reserved_hours * 900):  # a quarter of the retention time
+            async with asyncio.timeout(min(_RETRY_S, until_renewal_s) if self._open else until_renewal_s):
                 await self._work.wait()
-            return
-        await self._renew()
 
     async def _load(self) -> None:
         low, _ = await self._store.queue_bounds(STAGED_COMMITS_TOPIC, 0)
@@ -420,6 +418,15 @@ class StagingService:
     def _expire(self) -> None:
         oldest = self._clock() - self._settings.commit_hours * _HOUR_MS
         self._published = {query: last for query, last in self._published.items() if last.committed_at >= oldest}
+
+    @property
+    def _next_renewal(self) -> float:
+        return time.monotonic() + self._store.config.file_reserved_hours * 900  # a quarter of the retention time
+
+    async def _renew_if_due(self) -> None:
+        if time.monotonic() >= self._renew_at:
+            await self._renew()
+            self._renew_at = self._next_renewal
 
     async def _renew(self) -> None:
         """Append the remembered commits again, because retention deletes old records."""
