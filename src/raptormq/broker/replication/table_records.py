@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -302,24 +302,26 @@ class TableRecords:
         log_start = self._store.start_offset
         topics, groups, modes = self._topics, self._groups, self._modes.by_topic()
         offsets = {key: row for key, row in self._offsets.rows() if not self._is_being_deleted(key)}
-        parts: list[dict[str, Any]] = [
-            *({"topics": part} for part in _parts((name, topics.stored(name)) for name in topics.configs)),
-            *({"groups": part} for part in _parts((name, group.to_dict()) for name, group in groups.configs.items())),
-            *({"modes": part} for part in _parts(modes.items())),
-            *({"offsets": part} for part in _parts(offsets.items())),
-            *([] if self._security is None else [{"security": self._security.to_dict()}]),
-            *({"ends": part} for part in _parts(self._store.expired_queue_ends().items())),
-        ]
+        parts: Iterator[dict[str, Any]] = chain(  # one at a time: all of them may be large
+            ({"topics": part} for part in _parts((name, topics.stored(name)) for name in topics.configs)),
+            ({"groups": part} for part in _parts((name, group.to_dict()) for name, group in groups.configs.items())),
+            ({"modes": part} for part in _parts(modes.items())),
+            ({"offsets": part} for part in _parts(offsets.items())),
+            () if self._security is None else ({"security": self._security.to_dict()},),
+            ({"ends": part} for part in _parts(self._store.expired_queue_ends().items())),
+        )
+        count = 0
         for part in parts:
             self._append(part)
+            count += 1
         everything = {
             "topics": list(topics.configs),
             "groups": list(groups.configs),
             "modes": list(modes),
             "offsets": list(offsets),
         }
-        last = self._append({"forbidden": groups.forbidden, "all": everything, "records": len(parts)})
-        self._appended_snapshot = self._end, last - len(parts)
+        last = self._append({"forbidden": groups.forbidden, "all": everything, "records": count})
+        self._appended_snapshot = self._end, last - count
         self._security_is_written = True
         self._offsets.take_changed_rows()
         self._log_start = log_start
