@@ -9,25 +9,29 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 _FIRST = 20_000
 _END = 32_768
 _TRIES = 200
+BROKER = 2, 1
+"""Ports before and after the one of a broker: that of RocketMQ's VIP channel, and that of the replication."""
 _numbers = random.SystemRandom()
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Return a free port of 127.0.0.1 that is reserved until the end of the block."""
-    port, (reservation,) = _reserve_run(before=0, after=0)
-    with reservation:
+    """Return a free port of 127.0.0.1 that is reserved until the end of the block, with those of a broker around it."""
+    with ExitStack() as stack:
+        port, reservations = _reserve_run(*BROKER)
+        for each in reservations:
+            stack.enter_context(each)
         yield port
 
 
 def free_port() -> int:
-    """Return a free port of 127.0.0.1 that is reserved until this process ends."""
-    return free_port_run(before=0, after=0)
+    """Return a free port of 127.0.0.1 that is reserved until this process ends, with those of a broker around it."""
+    return free_port_run(*BROKER)
 
 
 def free_port_run(before: int, after: int) -> int:
