@@ -6,7 +6,8 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.auth import AclRequestHeader, DeleteAclRequestHeader, ListAclsRequestHeader
-from raptormq.security.acls import AclTable, parse_policies, policy_type, requested_resource
+from raptormq.security.acls import AclTable, parse_policies, policy_type
+from raptormq.security.resources import parse_resource
 from raptormq.security.tables import BeginChange, not_replicated
 from raptormq.security.users import UserTable, denied
 from raptormq.storage.fs import TableSaver
@@ -51,16 +52,16 @@ class AclHandlers:
     async def delete(self, _: Connection, command: RemotingCommand, header: DeleteAclRequestHeader) -> RemotingCommand:
         """3008: delete an ACL, or its entry for one resource."""
         subject = _subject(header.subject or "")
-        kind = policy_type(header.policy_type)
-        resource = requested_resource(header.resource) if header.resource else None
-        if kind is not None and resource is None:
-            raise denied("A policy type needs a resource.")
         if not self._exists(subject):
             raise denied("The subject is not exist.")
         if self._acls.shown(subject) is None:
             raise denied("The acl is not exist.")
+        resource = parse_resource(header.resource)
+        if header.resource and resource is None:
+            known = "* or Topic:, Group:, Cluster: or Namespace: and a name"
+            raise denied(f"The resource {header.resource:.300} is unknown: {known}.")
         confirmed = self._begin_change()
-        self._acls.delete(subject, kind, resource)
+        self._acls.delete(subject, policy_type(header.policy_type), resource)
         await self._saver.saved()
         await confirmed()
         return response_to(command)
@@ -90,5 +91,5 @@ def _subject(text: str) -> str:
     """
     kind, _, name = text.partition(":")
     if kind.lower() != "user" or not name:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"The subject {text:.80} does not have the form User:name.")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
     return f"User:{name}"
