@@ -1,15 +1,21 @@
 """Free TCP ports of the loopback interface that no other test process takes meanwhile.
 
 They are below those that Linux assigns to outgoing connections and to port 0, so that they stay free until they are
-used. An abstract socket with its number reserves a port among the test processes of this machine.
+used. A lock of one byte of a common file reserves a port among the test processes of a user; the offset of the byte is
+the number of the port. One descriptor is enough for all reservations of a process, which end with it.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 _FIRST = 20_000
 _END = 32_768
@@ -17,16 +23,20 @@ _TRIES = 200
 BROKER = 2, 1
 """Ports before and after the one of a broker: that of RocketMQ's VIP channel, and that of the replication."""
 _numbers = random.SystemRandom()
+_own: set[int] = set()
+"""Ports that this process has reserved: its own locks do not exclude it."""
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
     """Return a free port of 127.0.0.1 that is reserved until the end of the block, with those of a broker around it."""
-    with ExitStack() as stack:
-        port, reservations = _reserve_run(*BROKER)
-        for each in reservations:
-            stack.enter_context(each)
+    before, after = BROKER
+    port = free_port_run(before, after)
+    try:
         yield port
+    finally:
+        for each in range(port - before, port + after + 1):
+            _release(each)
 
 
 def free_port() -> int:
@@ -40,35 +50,45 @@ def free_port_run(before: int, after: int) -> int:
     A broker needs several ports in a fixed arrangement. They are reserved until this process ends, because a broker
     takes seconds to bind all of them, and they must still be free at its restart.
     """
-    port, reservations = _reserve_run(before, after)
-    for each in reservations:
-        each.detach()  # nobody closes it
-    return port
-
-
-def _reserve_run(before: int, after: int) -> tuple[int, list[socket.socket]]:
     for _ in range(_TRIES):
-        port = _numbers.randrange(_FIRST, _END - after)
-        reservations: list[socket.socket] = []
+        port = _numbers.randrange(_FIRST + before, _END - after)
+        reserved: list[int] = []
         for each in range(port - before, port + after + 1):
-            if (reservation := _reserve(each)) is None:
+            if not _reserve(each):
                 break
-            reservations.append(reservation)
+            reserved.append(each)
         else:
-            return port, reservations
-        for reservation in reservations:
-            reservation.close()
+            return port
+        for each in reserved:
+            _release(each)
     raise OSError(f"no run of {before + after + 1} free ports found in {_TRIES} tries")
 
 
-def _reserve(port: int) -> socket.socket | None:
-    """Return what holds the reservation of a port until it is closed; None if the port is in use or reserved."""
-    reservation = socket.socket(socket.AF_UNIX)
+def _reserve(port: int) -> bool:
+    """Reserve a port. Return False if it is in use or reserved."""
+    if port in _own:
+        return False
     try:
-        reservation.bind(f"\0raptormq-test-port-{port}")
+        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _own.add(port)
+    try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
     except OSError:
-        reservation.close()
-        return None
-    return reservation
+        _release(port)
+        return False
+    return True
+
+
+def _release(port: int) -> None:
+    _own.discard(port)
+    fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, port)
+
+
+@cache
+def _locks() -> int:
+    """Return the descriptor of the common file. It must stay open: closing it would release all locks."""
+    path = Path(tempfile.gettempdir()) / f"raptormq-test-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 from tests.ports import free_port_run, reserved_port
 
-TAKE = "import sys; from tests import ports; print(ports._reserve(int(sys.argv[1])) is not None)"
+TAKE = "import sys; from tests import ports; print(ports._reserve(int(sys.argv[1])))"
 
 
 def can_be_taken(port: int) -> bool:
@@ -18,6 +19,14 @@ def can_be_taken(port: int) -> bool:
 def test_a_run_of_ports_is_reserved_as_long_as_the_process_runs() -> None:
     port = free_port_run(before=1, after=1)
     assert not any(map(can_be_taken, range(port - 1, port + 2)))
+
+
+def test_reservations_take_one_descriptor() -> None:
+    free_port_run(before=0, after=0)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        free_port_run(before=2, after=1)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_port_of_a_test_is_reserved() -> None:
