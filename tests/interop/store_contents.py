@@ -93,6 +93,8 @@ class StoreContents:
     """Queue -> offset -> compared fields of the message, as text."""
     later: dict[str, set[bytes]] = field(default_factory=dict)
     """Topic -> bodies that must be delivered, each once."""
+    recalled: set[bytes] = field(default_factory=set)
+    """Bodies of the recalled messages of `timers`."""
     failed: set[bytes] = field(default_factory=set)
     """Bodies that the group could not consume in the last turn."""
     committed: dict[Queue, int] = field(default_factory=dict)
@@ -222,6 +224,7 @@ async def _fill_delayed(contents: StoreContents, producer: Producer, turn: str) 
         if topic == "timers" and number % 10 == 0:
             assert sent.recall_handle is not None
             await producer.recall(topic, sent.recall_handle)
+            contents.recalled.add(message.body)
         else:
             contents.later.setdefault(topic, set()).add(message.body)
 

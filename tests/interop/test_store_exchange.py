@@ -191,7 +191,11 @@ def test_a_store_goes_from_rocketmq_to_raptormq_and_back(tmp_path: Path, release
             convert_some(raptormq)
     assert contents.message_count > 200_000
     with RocketMQServers(built, tmp_path, settings=PATIENCE | settings, release=release) as rocketmq:
+        was_late = time.time() > contents.next_due
         # When it is busy, it repeats a check before it has read the response, and delivers the message twice.
         found = asyncio.run(look_through(contents, rocketmq.name_servers, twice={"decided", *twice}))
+        if was_late:  # it delivers timers that became due before its start, the recalled ones too
+            timers = found["came later, timers"]
+            found["came later, timers"] = [body for body in timers if body not in contents.recalled]
         assert differences(found, expected(contents)) == {}
         rocketmq.kill()
