@@ -131,7 +131,7 @@ class HeldQuery:
     async def release(self) -> asyncio.Task[bool | None]:
         """Let the last task end, and the driver commit. Return the end of the query."""
         self._gate.touch()
-        return asyncio.create_task(asyncio.to_thread(self.query.awaitTermination, 60))
+        return asyncio.create_task(asyncio.to_thread(self.query.awaitTermination, 90))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ async def test_groups_that_die_before_they_publish_and_come_back_publish_once(
 ) -> None:
     groups = TwoGroups(tmp_path, free_ports(3))
     async with groups.running():
-        held = HeldQuery(spark, groups, tmp_path, source, "first", 30_000)
+        held = HeldQuery(spark, groups, tmp_path, source, "first", 90_000)
         await held.staged()
         await asyncio.gather(*map(groups.kill, GROUPS))
         ending = await held.release()
