@@ -69,6 +69,17 @@ class TableChangeBarrier:
         """Begin a change (ChangeBarrier)."""
         return TableChange(self, self._store.leadership)
 
+    def check(self, leadership: int) -> None:
+        """Check that this member still leads its group, under ``leadership``.
+
+        Raises:
+            NotLeader: it does not, or it leads again.
+        """
+        if self.records is None:
+            self._store.check_leadership(leadership)
+        else:
+            self.records.check_leads(leadership)
+
     async def registered(self) -> None:
         """Wait for the table files and the name servers (ChangeBarrier)."""
         await self.saved()
@@ -96,8 +107,7 @@ class TableChange:
 
     def check(self) -> None:
         """Check that this member still leads its group (Change)."""
-        if (records := self._barrier.records) is not None:
-            records.check_leads(self._leadership)
+        self._barrier.check(self._leadership)
 
     async def confirmed(self) -> None:
         """Wait until a majority of the group has the change.

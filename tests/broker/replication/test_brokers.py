@@ -114,6 +114,13 @@ def leader_of(brokers: dict[str, Broker]) -> str:
     return next((member for member, broker in brokers.items() if part_of(broker).member.leads), "")
 
 
+async def first_and_second(brokers: dict[str, Broker]) -> tuple[str, str]:
+    """Return the leader and another member."""
+    await all_ready(brokers)
+    leader = leader_of(brokers)
+    return leader, next(member for member in brokers if member != leader)
+
+
 async def move(brokers: dict[str, Broker], to: str) -> None:
     """Transfer leadership, again if the group has given up a transfer: a busy machine may need several."""
     while (leader := leader_of(brokers)) != to:
@@ -458,9 +465,7 @@ async def test_a_producer_that_knows_the_old_leader_alone_notices_nothing_of_a_t
     monkeypatch.setattr(forwarding, "HOLD_S", LONG_S)
     monkeypatch.setattr(replication, "_TRANSFER_S", LONG_S)
     async with group(tmp_path, free_ports(3), {"dLegerElectionTimeout": "5000"}) as brokers:
-        await all_ready(brokers)
-        first = leader_of(brokers)
-        to = next(member for member in brokers if member != first)
+        first, to = await first_and_second(brokers)
         term = status_of(brokers[first]).term
         sent: list[bytes] = []
 
@@ -511,9 +516,7 @@ async def test_offsets_do_not_go_back_when_the_next_leader_has_to_catch_up_first
 ) -> None:
     monkeypatch.setattr(table_records, "OFFSETS_S", LONG_S)
     async with group(tmp_path, free_ports(3)) as brokers:
-        await all_ready(brokers)
-        first = leader_of(brokers)
-        to = next(member for member in brokers if member != first)
+        first, to = await first_and_second(brokers)
         fields = {"consumerGroup": "g", "topic": "t", "queueId": 0}
         async with connected(brokers[first]) as peer:
             with withheld(part_of(brokers[first]), {to}, monkeypatch):
@@ -532,9 +535,7 @@ async def test_a_pop_in_flight_is_not_repeated_by_the_next_leader(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with group(tmp_path, free_ports(3)) as brokers:
-        await all_ready(brokers)
-        first = leader_of(brokers)
-        to = next(member for member in brokers if member != first)
+        first, to = await first_and_second(brokers)
         async with connected(brokers[first]) as peer:
             assert (await peer.send("t", b"0")).code == ResponseCode.SUCCESS
             with withheld(part_of(brokers[first]), set(brokers) - {first}, monkeypatch):
@@ -680,9 +681,7 @@ async def test_a_transfer_that_is_given_up_refuses_no_send(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with group(tmp_path, free_ports(3)) as brokers:
-        await all_ready(brokers)
-        first = leader_of(brokers)
-        to = next(member for member in brokers if member != first)
+        first, to = await first_and_second(brokers)
         links = part_of(brokers[first])._links
         send = links.send
         monkeypatch.setattr(links, "send", lambda each: None if isinstance(each, TimeoutNow) else send(each))
@@ -857,9 +856,7 @@ async def test_sends_go_on_to_the_next_leader_for_a_while_only(
     tmp_path: Path, free_ports: Callable[[int], list[int]]
 ) -> None:
     async with group(tmp_path, free_ports(3)) as brokers:
-        await all_ready(brokers)
-        first = leader_of(brokers)
-        to = next(member for member in brokers if member != first)
+        first, to = await first_and_second(brokers)
         async with connected(brokers[first]) as peer:
             begun = asyncio.get_running_loop().time()
             await part_of(brokers[first]).transfer(to)

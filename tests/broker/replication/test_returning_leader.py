@@ -18,19 +18,20 @@ from raptormq.protocol.pop_handle import PopHandle
 from raptormq.storage.queue import AppendResult, PendingRecord
 from tests.broker.handlers.test_pop import ack, handle_of, pop
 from tests.broker.harness import Peer, assembly_of, bodies, connected, messages
-from tests.broker.replication.test_brokers import all_ready, become, group, leader_of, move, part_of, read
+from tests.broker.replication.test_brokers import (
+    become,
+    first_and_second,
+    group,
+    leader_of,
+    move,
+    part_of,
+    read,
+)
 from tests.broker.transaction.producer import COMMIT, NEVER, QUICK, announce, answer, end, prepare, question
 
 INVISIBLE_MS, LONGER_MS = 1_000, 4_000
 DAY_MS = 86_400_000
 T = TypeVar("T")
-
-
-async def first_and_second(brokers: dict[str, Broker]) -> tuple[str, str]:
-    """Return the leader and another member."""
-    await all_ready(brokers)
-    leader = leader_of(brokers)
-    return leader, next(member for member in brokers if member != leader)
 
 
 def service(broker: Broker, kind: type[T]) -> T:

@@ -67,9 +67,8 @@ class ResetHandlers:
         if self._groups.get(header.group) is None:
             remark = f"Group {header.group} does not exist"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        leadership = self._store.leadership
         targets = await self._targets(header)
-        self._store.check_leadership(leadership)  # another leader may have later offsets
+        change.check()  # another leader may have later offsets
         for queue, offset in targets.items():
             self._resets.assign(header.topic, header.group, queue.queue_id, offset)
         self._pulls.reset(header.topic, header.group)

@@ -25,10 +25,10 @@ from raptormq.client.consumer.delivery import DeliveryState, QueueDelivery, Rece
 from raptormq.client.consumer.messages_in_hand import MessagesInHand
 from raptormq.client.consumer.process_queue import ProcessQueue
 from raptormq.client.consumer.queue_reader import QueueReader
+from raptormq.client.consumer.send_back import restore_topic
 from raptormq.client.description import WorkerDescription
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.logs import get_logger
-from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.topic_names import retry_topic
 
@@ -128,8 +128,7 @@ class DeliveryBuffer:
             if reader.is_paused:
                 self._paused[reader].append(waiting)
                 continue
-            if message.topic == self._retry_topic:
-                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+            restore_topic(message, self._retry_topic)
             delivery = QueueDelivery(reader, process_queue, message, self._retries, self._in_hand.ended)
             received = ReceivedMessage.of(message, delivery)
             self._in_hand.begin(delivery, received)

@@ -21,13 +21,13 @@ from typing import Any, TypeVar, cast
 
 from raptormq.client.background import PROGRAM_ENDS
 from raptormq.client.consumer.failure_log import FailureLog
+from raptormq.client.consumer.send_back import restore_topic
 from raptormq.client.interceptors import ConsumeChain, ConsumeStatus
 from raptormq.client.listener_checks import require_awaitable
 from raptormq.client.message import DecodedMessages, MessageBatch
 from raptormq.client.results import ConsumeResult
 from raptormq.errors import ClientError
 from raptormq.logs import get_logger
-from raptormq.protocol import properties as names
 from raptormq.protocol.message import MessageExt
 from raptormq.protocol.topic_names import retry_topic
 
@@ -148,8 +148,7 @@ class ListenerCaller:
         different ones, and a call is for one topic.
         """
         for message in messages:
-            if message.topic == self._retry_topic:
-                message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+            restore_topic(message, self._retry_topic)
 
     async def call(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
         """Call the listener of the messages' topic. Return the messages to redeliver; empty if all were consumed.

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from raptormq.client.background import background, cancel_all
+from raptormq.client.background import CANCELLED_S, background, cancel_all
 from raptormq.client.interceptors import ConsumeChain, QueueChange
 from raptormq.client.rebalance_listener import RebalanceListener
 from raptormq.logs import get_logger
@@ -27,8 +27,6 @@ from raptormq.protocol.topic_names import RETRY_PREFIX
 
 log = get_logger(__name__)
 
-_CANCELLED_S = 1.0
-"""Time in seconds for a cancelled call to end."""
 _SHOWN = 5
 """Number of queues that an error names."""
 
@@ -100,7 +98,7 @@ class RebalanceCalls:
                     "%s of group %s was cancelled after %g s (hand_over_timeout), called with %d queues from %s",
                     *(name, self._group, self._timeout, len(queues), queues[0]),
                 )
-                await cancel_all([calling], _CANCELLED_S)
+                await cancel_all([calling], CANCELLED_S)
             elif not calling.cancelled() and (error := calling.exception()) is not None:
                 log.error("%s of group %s failed for %s", name, self._group, _listed(queues), exc_info=error)
 

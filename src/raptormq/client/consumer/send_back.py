@@ -222,6 +222,12 @@ class Redelivery:
         await self._sender.send_once(copy, target, address, _SEND_TIMEOUT_S)
 
 
+def restore_topic(message: MessageExt, retry_topic: str) -> None:
+    """Give a message from the retry topic of its group its original topic back."""
+    if message.topic == retry_topic:
+        message.topic = message.properties.get(names.RETRY_TOPIC, message.topic)
+
+
 def is_lasting(reason: RaptorMQError | None) -> bool:
     """Return whether an error concerns the content of the message, so that a retry does not help."""
     return isinstance(reason, MessageError) or (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from raptormq.client.background import background, cancel_all, sleep_forever
+from raptormq.client.background import CANCELLED_S, background, cancel_all, sleep_forever
 from raptormq.client.config import ConsumerConfig
 from raptormq.client.consumer.listener_call import Listener, ListenerCaller, WholeBatches, topic_of
 from raptormq.client.consumer.process_queue import ProcessQueue
@@ -31,9 +31,6 @@ from raptormq.protocol.message import MessageExt
 log = get_logger(__name__)
 
 T = TypeVar("T")
-
-_CANCELLED_S = 1.0
-"""Time limit in seconds for cancelled listeners during the stop of a consumer."""
 
 
 @dataclass(slots=True)
@@ -143,7 +140,7 @@ class Workers(ABC, Generic[T]):
             log.warning("%d listener calls of group %s are cancelled after %g s", count, self._group, timeout)
         if self._bystander is not None:
             await cancel_all([self._bystander])
-        for worker in await cancel_all(self.workers, _CANCELLED_S):
+        for worker in await cancel_all(self.workers, CANCELLED_S):
             if worker in self._running:
                 topic = topic_of(self._running[worker].messages)
                 log.error(
