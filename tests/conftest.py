@@ -98,6 +98,12 @@ def _logging_of_its_own() -> Iterator[None]:
         root.removeHandler(handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _base_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Make the folder of all `tmp_path` at the start. Two threads that made it first would remove it for each other."""
+    tmp_path_factory.getbasetemp()
+
+
 @pytest.fixture
 def free_port() -> Iterator[int]:
     """A free TCP port of 127.0.0.1."""

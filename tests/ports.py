@@ -2,7 +2,8 @@
 
 They are below those that Linux assigns to outgoing connections and to port 0, so that they stay free until they are
 used. A lock of one byte of a common file reserves a port among the test processes of a user; the offset of the byte is
-the number of the port. One descriptor is enough for all reservations of a process, which end with it.
+the number of the port. One descriptor is enough for all reservations of a process, which end with it. Threads of a
+process exclude each other by a lock of their own, because the locks of a file do not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +27,7 @@ BROKER = 2, 1
 _numbers = random.SystemRandom()
 _own: set[int] = set()
 """Ports that this process has reserved: its own locks do not exclude it."""
+_own_guard = threading.Lock()
 
 
 @contextmanager
@@ -66,13 +69,14 @@ def free_port_run(before: int, after: int) -> int:
 
 def _reserve(port: int) -> bool:
     """Reserve a port. Return False if it is in use or reserved."""
-    if port in _own:
-        return False
-    try:
-        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:
-        return False
-    _own.add(port)
+    with _own_guard:
+        if port in _own:
+            return False
+        try:
+            fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        _own.add(port)
     try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
@@ -83,8 +87,9 @@ def _reserve(port: int) -> bool:
 
 
 def _release(port: int) -> None:
-    _own.discard(port)
-    fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, port)
+    with _own_guard:
+        _own.discard(port)
+        fcntl.lockf(_locks(), fcntl.LOCK_UN, 1, port)
 
 
 @cache

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from tests import ports
 from tests.ports import free_port_run, reserved_port
 
 TAKE = "import sys; from tests import ports; print(ports._reserve(int(sys.argv[1])))"
@@ -32,3 +38,22 @@ def test_reservations_take_one_descriptor() -> None:
 def test_a_port_of_a_test_is_reserved() -> None:
     with reserved_port() as port:
         assert not can_be_taken(port)
+
+
+def test_two_threads_do_not_reserve_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port_run(before=0, after=0)
+    ports._release(port)
+    both = threading.Barrier(2, timeout=30)
+    lock = fcntl.lockf
+
+    def lock_at_once(descriptor: int, kind: int, length: int, start: int) -> None:
+        if kind != fcntl.LOCK_UN:
+            try:
+                both.wait(0.2)
+            except threading.BrokenBarrierError:
+                pass
+        lock(descriptor, kind, length, start)
+
+    monkeypatch.setattr(fcntl, "lockf", lock_at_once)
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(ports._reserve, [port, port])) == [False, True]

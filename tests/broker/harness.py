@@ -6,7 +6,7 @@ import asyncio
 import errno
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from raptormq.broker.broker import Broker
@@ -21,6 +21,7 @@ from raptormq.storage.fs.filesystem import FileSystem
 from raptormq.storage.store import now_ms
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
+from tests.ports import reserved_port
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 TIMEOUT = 60.0
@@ -41,7 +42,11 @@ SMALL = {
     "diskSpaceCleanForciblyRatio": "98",
     "diskSpaceWarningLevelRatio": "100",
 }
-"""Settings of a test broker: small files, free ports, and no limits of disk usage."""
+"""Settings of a test broker: small files, free ports, and no limits of disk usage.
+
+Port 0 is for a broker whose other ports nobody uses: the system assigns it without the ports beside it
+(``tests.ports.BROKER``). :func:`running` reserves all of them.
+"""
 
 
 def settings(root: Path, pairs: dict[str, str] | None = None) -> BrokerConfig:
@@ -55,12 +60,17 @@ async def running(
     filesystem: FileSystem | None = None,
     clock: Callable[[], int] = now_ms,
 ) -> AsyncIterator[Broker]:
-    broker = Broker(settings(root, pairs), filesystem=filesystem, clock=clock)
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.stop()
+    """Run a broker. Without ``listenPort`` in ``pairs``, its port and those beside it are reserved until it stops."""
+    with ExitStack() as reserved:
+        pairs = dict(pairs or {})
+        if "listenPort" not in pairs:
+            pairs["listenPort"] = str(reserved.enter_context(reserved_port()))
+        broker = Broker(settings(root, pairs), filesystem=filesystem, clock=clock)
+        await broker.start()
+        try:
+            yield broker
+        finally:
+            await broker.stop()
 
 
 def assembly_of(broker: Broker) -> Assembly:

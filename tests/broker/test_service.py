@@ -78,21 +78,23 @@ async def test_several_brokers_in_one_process(tmp_path: Path) -> None:
         assert bodies(await at_two.pull("t", 0)) == [b"2"]
 
 
-async def test_stop_is_idempotent_and_frees_port_and_folder(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
+async def test_stop_is_idempotent_and_frees_port_and_folder(tmp_path: Path, free_port: int) -> None:
+    pairs = {"listenPort": str(free_port)}
+    async with running(tmp_path, pairs) as broker:
         await broker.stop()
-        async with running(tmp_path, {"listenPort": str(broker.port)}) as again, connected(again) as peer:
+        async with running(tmp_path, pairs) as again, connected(again) as peer:
             assert (await peer.send("t", b"x")).code == 0
 
 
 @pytest.mark.parametrize("part", ["pulls", "scrubber", "services"])
 async def test_a_stop_that_fails_still_closes_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, free_port: int
 ) -> None:
     async def fail() -> None:
         raise RuntimeError("planted")
 
-    broker = Broker(settings(tmp_path))
+    pairs = {"listenPort": str(free_port)}
+    broker = Broker(settings(tmp_path, pairs))
     await broker.start()
     assembly = assembly_of(broker)
     parts = assembly.services if part == "services" else (getattr(assembly, part),)
@@ -101,7 +103,7 @@ async def test_a_stop_that_fails_still_closes_the_store(
     with pytest.raises(RuntimeError, match="planted"):
         await broker.stop()
     await stops[-1]()
-    async with running(tmp_path, {"listenPort": str(broker.port)}) as again, connected(again) as peer:
+    async with running(tmp_path, pairs) as again, connected(again) as peer:
         assert (await peer.send("t", b"x")).code == 0
 
 

@@ -45,9 +45,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
     """Outputs of both releases, which run concurrently with separate servers."""
     built = build()
+    # Fixtures of pytest belong to the main thread: two first calls of mktemp make the base folder twice.
+    folders = {release: tmp_path_factory.mktemp("mqadmin") for release in REFERENCE}
 
     def played(release: Release) -> dict[str, list[str]]:
-        with RaptorMQDev(tmp_path_factory.mktemp("mqadmin"), settings=SETTINGS) as servers:
+        with RaptorMQDev(folders[release], settings=SETTINGS) as servers:
             place = Place(servers.name_servers, f"127.0.0.1:{servers.broker_port}", servers.folder)
             commands = SCRIPTS[release] + [command.split("|") for command in ANSWERED]
             printed = run(built, place, commands, release=release)

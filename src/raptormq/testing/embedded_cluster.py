@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from raptormq.broker.addresses import reserve_port
 from raptormq.broker.broker import Broker
 from raptormq.broker.config import BrokerConfig
 from raptormq.client import AdminClient, MessageExt, PullConsumer
@@ -64,7 +66,8 @@ class EmbeddedCluster:
         self._thread: LoopThread | None = None
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
-        self._port = 0
+        self._port: socket.socket | None = None
+        """Keeps the port of the broker for it while the broker is stopped."""
 
     # --- start and stop ---
 
@@ -77,6 +80,7 @@ class EmbeddedCluster:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread("raptormq-cluster")
         try:
+            self._port = reserve_port(_HOST)
             self._call(self._start_name_server())
             self.start_broker()
         except BaseException:
@@ -93,6 +97,9 @@ class EmbeddedCluster:
         if self._name_server is not None:
             self._call(self._name_server.stop())
             self._name_server = None
+        if self._port is not None:
+            self._port.close()
+            self._port = None
         self._thread.stop()
         self._thread = None
         if self._is_temporary:
@@ -122,7 +129,6 @@ class EmbeddedCluster:
         if self._broker is not None:
             raise ConfigError("the embedded broker is running")
         self._broker = self._call(self._start_broker())
-        self._port = self._broker.port
 
     def advance(self, seconds: float) -> None:
         """Move the clock of the broker forward. Delayed messages, retries and timers that are due then are delivered
@@ -194,8 +200,9 @@ class EmbeddedCluster:
 
     async def _start_broker(self) -> Broker:
         assert self._name_server is not None
+        assert self._port is not None
         own = {
-            "listenPort": str(self._port),
+            "listenPort": str(self._port.getsockname()[1]),
             "namesrvAddr": self._name_server.address,
             "storePathRootDir": str(self._folder / "store"),
         }

@@ -186,10 +186,10 @@ async def test_what_is_no_frame_is_counted() -> None:
 class Port:
     """The port of a member, with its accepted connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
         self.accepted: list[Connection] = []
         self.heard, self.lost = asyncio.Event(), asyncio.Event()
-        self.server = Server(self, "127.0.0.1", 0)
+        self.server = Server(self, "127.0.0.1", number)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         if connection not in self.accepted:
@@ -207,8 +207,10 @@ class Port:
 
 
 @pytest.mark.parametrize("process_ends", [True, False])
-async def test_the_end_of_a_process_is_told_and_the_end_of_a_connection_is_not(process_ends: bool) -> None:
-    port, ended, is_told = Port(), [], asyncio.Event()
+async def test_the_end_of_a_process_is_told_and_the_end_of_a_connection_is_not(
+    process_ends: bool, free_port: int
+) -> None:
+    port, ended, is_told = Port(free_port), [], asyncio.Event()
 
     def process_ended(member: str) -> None:
         ended.append(member)
@@ -227,7 +229,7 @@ async def test_the_end_of_a_process_is_told_and_the_end_of_a_connection_is_not(p
             await port.server.stop()
             await is_told.wait()
             assert ended == ["n0"]
-            port.server = Server(port, "127.0.0.1", port.server.port)
+            port.server = Server(port, "127.0.0.1", free_port)
             await port.server.start()
         else:
             port.accepted[0].close()
