@@ -12,16 +12,30 @@ from e2e.kubernetes import Kubernetes
 CHART = str(ROOT / "helm" / "raptormq")
 PREVIOUS = str(ROOT / "e2e" / "previous" / "raptormq")
 RELEASE = OPERATOR_NAMESPACE = "raptormq"
+OPERATOR = "deployment/raptormq-operator"
 DEFINED_S = 120
 """Time limit in seconds until the API server publishes the schema of a changed definition."""
 WAIT = ("-n", OPERATOR_NAMESPACE, "--wait", "--timeout", "120s")
 
 
 def install_previous(kubernetes: Kubernetes, image: str) -> None:
-    """Install the chart of the last release with the current image."""
+    """Install the chart of the last release with the current image. The operator is not ready with the definitions of
+    the last release, and names the command that updates them.
+    """
     repository, _, tag = image.rpartition(":")
     values = f"image.repository={repository},image.tag={tag}"
-    kubernetes.helm("install", RELEASE, PREVIOUS, "--set", values, "--create-namespace", *WAIT)
+    kubernetes.helm("install", RELEASE, PREVIOUS, "--set", values, "--create-namespace", "-n", OPERATOR_NAMESPACE)
+    kubernetes.wait_until("the operator finds old definitions", partial(_finds_old, kubernetes), DEFINED_S)
+    if kubernetes.get(OPERATOR, "-n", OPERATOR_NAMESPACE)["status"].get("readyReplicas", 0):
+        raise Failed("the operator is ready with old definitions")
+
+
+def _finds_old(kubernetes: Kubernetes) -> bool:
+    pods = kubernetes.get("pods", "-n", OPERATOR_NAMESPACE)["items"]
+    if not any(each["state"].get("running") for pod in pods for each in pod["status"].get("containerStatuses", ())):
+        return False
+    text = kubernetes.kubectl("logs", OPERATOR, "-n", OPERATOR_NAMESPACE)
+    return "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -" in text
 
 
 def install(kubernetes: Kubernetes, image: str) -> None:
@@ -37,8 +51,8 @@ def upgrade(kubernetes: Kubernetes, namespace: str) -> str:
     values = f"{enabled},networkPolicy.clusterNamespaces={{{namespace}}}"
     definitions = kubernetes.helm("show", "crds", CHART)
     kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
-    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
     kubernetes.wait_until("the new field is defined", partial(_is_defined, kubernetes), DEFINED_S)
+    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
     kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "150s")
     return notes
 

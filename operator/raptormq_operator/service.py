@@ -3,10 +3,10 @@
 health server ------------------------------------------------------------------------------
 lease: acquire -- keep (LeaseLost ends the process) ------------------ release -- acquire ...
                   watches: kopf, reflectors -> lanes -> reconcilers      ^
-                  all watches of our resources fail ---------------------'
+                  all watches of our resources fail, old definitions ----'
 
-A leader that cannot watch its resources releases the lease and becomes a candidate again. After SIGTERM the process
-ends within `STOP_S`, even if a task does not end.
+A leader that cannot watch its resources, or whose definitions were replaced by older ones, releases the lease and
+becomes a candidate again. After SIGTERM the process ends within `STOP_S`, even if a task does not end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from raptormq_operator import clock
 from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import Admin, ClientAdmin
 from raptormq_operator.cluster_probe import LatestProbes
+from raptormq_operator.definition_check import DefinitionCheck, DefinitionsTooOld
 from raptormq_operator.driver_progress import DriverProgress, HttpDriverProgress
 from raptormq_operator.follow_leaders import LeaderFollower
 from raptormq_operator.handlers import CHILD_KINDS, CHILD_SELECTOR, PIPELINE_PODS, Triggers
@@ -130,6 +131,7 @@ class Operator:
         self._urgent = KubeClient(connections, timeout=LEASE_TIMEOUT_S, at_once=None)
         candidate = Candidate(settings.namespace, settings.lease_name, settings.identity)
         self._lease = Lease(self._urgent, candidate, monotonic=time.monotonic, now=clock.micro_timestamp)
+        self._definitions = DefinitionCheck(self._urgent)
         self._watches: Watches | None = None
         self._unfit_since: float | None = None
 
@@ -150,7 +152,11 @@ class Operator:
         return self._watches.hung() if self._watches is not None else ()
 
     def faults(self) -> Sequence[str]:
-        """Return why the process is not ready."""
+        """Return why the process is not ready. A new pod is not ready before it knows that it may work with the
+        installed definitions, because the Deployment ends the previous pod as soon as the new one is ready.
+        """
+        if self._definitions.fault is not None:
+            return [self._lease.fault or self._definitions.fault]
         if self._watches is not None:
             return self._watches.faults()
         now = time.monotonic()
@@ -161,11 +167,13 @@ class Operator:
         return [f"cannot lead: {self._lease.fault}"] if now - self._unfit_since >= LASTS_S else ()
 
     async def _see(self) -> None:
-        """Check that our resources can be listed in at least one namespace.
+        """Check that the installed definitions are not too old, and that our resources can be listed in at least one
+        namespace.
 
         Raises:
-            KubeError: The resources can be listed in no namespace.
+            KubeError: The definitions are too old, or the resources can be listed in no namespace.
         """
+        await self._definitions()
         errors: list[KubeError] = []
         for namespace in self._namespaces:
             try:
@@ -183,7 +191,7 @@ class Operator:
         return self._settings.watch_namespaces or (None,)
 
     async def _lead(self) -> None:
-        """Lead until our resources can no longer be watched, or until a task fails.
+        """Lead until our resources can no longer be watched or their definitions are too old, or until a task fails.
 
         The lease is released after all tasks have ended. A lost lease is not released.
         """
@@ -208,6 +216,7 @@ class Operator:
                 ("lanes", lanes.run()),
                 ("watches", watches.run()),
                 ("sight", watches.until_blind()),
+                ("definitions", self._definitions.until_old()),
             )
         ]
         lost = False
@@ -217,6 +226,8 @@ class Operator:
             for task in done:
                 task.result()
             log.error("releasing the lease: %s", "; ".join(watches.faults()) or "no resources can be watched")
+        except DefinitionsTooOld as error:
+            log.error("releasing the lease: %s", error)
         finally:
             LEADER.set(0)
             for gauge in (READY, REASON):

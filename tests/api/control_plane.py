@@ -174,6 +174,13 @@ class ControlPlane:
         for plural in plurals or PLURALS:
             self._wait(f"/apis/raptormq.io/v1alpha1/{plural}")
 
+    def update(self, definition: Any) -> None:
+        """Replace an existing definition."""
+        name = definition["metadata"]["name"]
+        where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        version = self.request("GET", where)["metadata"]["resourceVersion"]
+        self.request("PUT", where, {**definition, "metadata": {"name": name, "resourceVersion": version}})
+
     def undefine(self, plural: str) -> None:
         """Delete a definition, and wait until it is not served any more."""
         self.request("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.raptormq.io")

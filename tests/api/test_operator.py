@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from raptormq.client import AdminClient, TopicConfig
-from tests.api.control_plane import ControlPlane, program
+from tests.api.control_plane import CRDS, ControlPlane, program
 from tests.api.operator_process import GRACE_S, OperatorProcess, until
 from tests.api.peers import BROKER_PORT, address_of, broker
 from tests.api.resources import make, peers, post, reasons, topics
@@ -176,6 +176,33 @@ async def test_definitions_deleted_and_made_again(tmp_path: Path, own_plane: Con
         own_plane.define("topics")
         make(own_plane, "shop", "Topic", "second")
         await until("made again it is, too", lambda: reasons(own_plane, "shop")["second"] == "ClusterNotFound")
+        assert operator.terminate() < GRACE_S / 2
+
+
+async def test_operator_with_old_definitions_does_not_lead_until_they_are_updated(
+    tmp_path: Path, own_plane: ControlPlane
+) -> None:
+    own_plane.namespace("shop")
+    definition = yaml.safe_load((CRDS / "brokerclusters.yaml").read_text(encoding="utf-8"))
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    old = spec["properties"].pop("flush")
+    own_plane.update(definition)
+    with OperatorProcess(tmp_path, own_plane.kubeconfig(), "new") as operator:
+        await until("it finds the missing field", lambda: "BrokerCluster lacks spec.flush" in operator.log.read_text())
+        status, text = operator.ask("/readyz")
+        assert status == 503
+        assert "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -" in text
+        assert operator.ask("/healthz")[0] == 200
+        make(own_plane, "shop", "Topic", "orders")
+        assert holder(own_plane) == ""
+        spec["properties"]["flush"] = old
+        own_plane.update(definition)
+        await until("it works", lambda: reasons(own_plane, "shop").get("orders") == "ClusterNotFound")
+        assert operator.ask("/readyz") == (200, "ok\n")
+        del spec["properties"]["flush"]
+        own_plane.update(definition)
+        await until("it releases the lease", lambda: holder(own_plane) == "")
+        assert operator.log.read_text().count("WARNING this process cannot lead") <= 2
         assert operator.terminate() < GRACE_S / 2
 
 

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -22,9 +23,11 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 from prometheus_client import REGISTRY
 
-from raptormq_operator import kopf_watch, service, watches
+from raptormq_operator import definition_check, kopf_watch, service, watches
+from raptormq_operator.definition_check import GROUP_VERSION, own_schemas
 from raptormq_operator.handlers import CHILD_SELECTOR
 from raptormq_operator.kube import lease
+from raptormq_operator.manifests.metadata import digest
 from raptormq_operator.metrics import READY
 from raptormq_operator.settings import Settings
 from tests.operator.resources import NAMESPACE, cluster_body, topic_body
@@ -55,6 +58,8 @@ class ApiServer:
         self.watched: list[tuple[str, dict[str, str]]] = []
         self.deleted: set[str] = set()
         """Plurals whose definitions are deleted."""
+        self.schemas = {kind: deepcopy(dict(schema)) for kind, schema in own_schemas().items()}
+        """Schemas of the installed definitions, by kind."""
         self.loop = asyncio.new_event_loop()
 
     def app(self) -> web.Application:
@@ -66,6 +71,8 @@ class ApiServer:
         app.router.add_get("/apis", self._answer({"groups": [_group(name) for name in GROUPS]}))
         for name, plurals in GROUPS.items():
             app.router.add_get(f"/apis/{name}", self._answer(_resources(name, plurals)))
+        app.router.add_get("/openapi/v3", self._documents)
+        app.router.add_get(f"/openapi/v3/{GROUP_VERSION}", self._document)
         app.router.add_route("*", "/{path:.*}", self._object)
         return app
 
@@ -74,6 +81,19 @@ class ApiServer:
             return web.json_response(value)
 
         return handle
+
+    async def _documents(self, _: web.Request) -> web.Response:
+        url = f"/openapi/v3/{GROUP_VERSION}?hash={digest(self.schemas)}"
+        return web.json_response({"paths": {GROUP_VERSION: {"serverRelativeURL": url}}})
+
+    async def _document(self, request: web.Request) -> web.Response:
+        assert request.query["hash"] == digest(self.schemas)
+        kinds = {kind: {"group": "raptormq.io", "version": "v1alpha1", "kind": kind} for kind in self.schemas}
+        schemas = {
+            f"io.raptormq.v1alpha1.{kind}": {**schema, "x-kubernetes-group-version-kind": [kinds[kind]]}
+            for kind, schema in self.schemas.items()
+        }
+        return web.json_response({"components": {"schemas": schemas}})
 
     async def _object(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.split("/")
@@ -201,6 +221,7 @@ def ports(free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatc
     for module in (lease, service):
         monkeypatch.setattr(module, "RETRY_PERIOD_S", 0.05)
     monkeypatch.setattr(kopf_watch, "CHECK_S", 0.05)
+    monkeypatch.setattr(definition_check, "CHECK_S", 0.05)
     monkeypatch.setattr(kopf_watch, "BACKOFF_FIRST_S", 0.05)
     environment = {"RAPTORMQ_IMAGE": "x", "POD_NAME": "me", "LEASE_NAME": "mine", "HTTP_PORT": str(health_port)}
     return api_port, Settings.from_environment(environment)
@@ -274,6 +295,51 @@ async def test_who_sees_nothing_gives_the_lease_back(
             "the next leader reports what is ready"
         )
         server.make_definition("topics", [])
+        while server.lease["spec"]["holderIdentity"] != "me":
+            await asyncio.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+
+async def test_operator_with_old_definitions_is_not_ready_and_writes_nothing_until_they_are_updated(
+    ports: tuple[int, Settings], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ApiServer()
+    del server.schemas["BrokerCluster"]["properties"]["spec"]["properties"]["metrics"]
+    api_port, settings = ports
+    with server.running(api_port):
+        running = asyncio.create_task(service.run(settings))
+        while "older than this operator" not in caplog.text:
+            await asyncio.sleep(0.02)
+        (fault,) = await _faults(settings.port)
+        assert fault == (
+            "the installed CustomResourceDefinitions are older than this operator (BrokerCluster lacks spec.metrics)."
+            " Nothing is changed until they are updated from the chart of this operator: "
+            "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -"
+        )
+        assert server.written == []
+        server.schemas = {kind: dict(schema) for kind, schema in own_schemas().items()}
+        await _both_reconciled(server)
+        assert await _faults(settings.port) == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+    assert caplog.text.count("older than this operator") == 1
+
+
+async def test_leader_releases_the_lease_when_older_definitions_are_installed(
+    ports: tuple[int, Settings], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ApiServer()
+    api_port, settings = ports
+    with server.running(api_port):
+        running = asyncio.create_task(service.run(settings))
+        await _both_reconciled(server)
+        del server.schemas["Topic"]["properties"]["status"]["properties"]["topicName"]
+        while server.lease is None or server.lease["spec"]["holderIdentity"] != "":
+            await asyncio.sleep(0.02)
+        assert "releasing the lease: the installed CustomResourceDefinitions are older" in caplog.text
+        assert "Topic lacks status.topicName" in "".join(await _faults(settings.port))
+        server.schemas = {kind: dict(schema) for kind, schema in own_schemas().items()}
         while server.lease["spec"]["holderIdentity"] != "me":
             await asyncio.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
+from urllib.parse import parse_qsl
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
@@ -189,6 +190,26 @@ class KubeClient:
             "GET", path(kind, namespace), query={key: text for key, text in query.items() if text}
         )
 
+    async def open_api_version(self, group_version: str) -> str | None:
+        """Return the path of the OpenAPI document of a group, such as `apis/GROUP/VERSION`. The path contains a hash of
+        the document. None if no kind of the group is defined.
+
+        Raises:
+            KubeError: The request failed.
+        """
+        documents = await self._request("GET", "/openapi/v3")
+        found: str | None = documents.get("paths", {}).get(group_version, {}).get("serverRelativeURL")
+        return found
+
+    async def open_api(self, document: str) -> Manifest:
+        """Return the OpenAPI document at a path.
+
+        Raises:
+            KubeError: The request failed.
+        """
+        where, _, query = document.partition("?")
+        return await self._request("GET", where, query=dict(parse_qsl(query)))
+
     async def watch(
         self, kind: str, namespace: str | None, selector: str, version: str, *, seconds: int, quiet: float
     ) -> AsyncIterator[tuple[str, Manifest]]:
@@ -297,9 +318,9 @@ def path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 def _kind_in(where: str) -> str:
     """Return the kind of the object or collection at a path: `/api/v1[/namespaces/NAME]/PLURAL...`, or
-    `/apis/GROUP/VERSION...`.
+    `/apis/GROUP/VERSION...`; empty for another path.
     """
-    parts = where.split("/")[3 if where.startswith("/api/") else 4 :]
+    parts = where.split("/")[3 if where.startswith("/api/") else 4 :] or [""]
     plural = parts[2] if parts[0] == "namespaces" and len(parts) > 2 else parts[0]
     return _KINDS.get(plural, "")
 
