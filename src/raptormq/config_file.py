@@ -258,13 +258,6 @@ def choice(*allowed: str) -> Parser:
     return parse
 
 
-def file_path(text: str) -> str:
-    """Return the path unchanged. An empty path is an error, because it would mean the working directory."""
-    if not text:
-        raise ValueError("a path")
-    return text
-
-
 # --- classes of settings --------------------------------------------------------------------------------------------
 
 

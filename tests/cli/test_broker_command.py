@@ -79,3 +79,36 @@ def test_what_is_no_folder_for_a_store_is_one_line(
     conf = write(tmp_path / "broker.conf", listenPort="0", metricsPort="-1", storePathRootDir=root)
     done = raptormq("broker", "-c", conf, "--log-level", "error", "-n", "127.0.0.1:1")
     assert (done.returncode, done.stderr.count(b"\n"), complaint in done.stderr.decode()) == (2, 1, True), done.stderr
+
+
+def test_several_paths_of_the_commit_log_are_refused_and_no_folder_is_made(raptormq: Run, tmp_path: Path) -> None:
+    conf = write(
+        tmp_path / "broker.conf",
+        listenPort="0",
+        metricsPort="-1",
+        storePathRootDir=str(tmp_path / "store"),
+        storePathCommitLog=f"{tmp_path}/a,{tmp_path}/b",
+    )
+    done = raptormq("broker", "-c", conf, "--log-level", "error", "-n", "127.0.0.1:1")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert b"setting storePathCommitLog = " in done.stderr
+    assert b"move the files of all folders into one" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
+
+
+@pytest.mark.parametrize("path", ["~/store", "${user.home}/store"])
+def test_home_folder_in_a_path_is_that_of_the_user(
+    serving: Serve, raptormq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    conf = write(tmp_path / "broker.conf", listenPort="0", metricsPort="-1", storePathRootDir=path)
+    with serving("broker", "-c", conf, "-n", ""):
+        assert (tmp_path / "store" / "commitlog").is_dir()
+        assert list(work.iterdir()) == []
+    (work / path / "commitlog").mkdir(parents=True)
+    done = raptormq("broker", "-c", conf, "--log-level", "error", "-n", "")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert f"{path} means {tmp_path / 'store'}, but the path {work / path} exists" in done.stderr.decode()

@@ -41,6 +41,21 @@ def test_a_bad_value_is_one_line(raptormq: Run, tmp_path: Path) -> None:
     )
 
 
+def test_home_folder_in_a_path_is_that_of_the_user(
+    serving: Serve, raptormq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work" / "~" / "kv").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with serving("namesrv", "-c", settings(tmp_path, kvConfigPath="~/kv/kv.json")) as server:
+        done = raptormq("topic", "list", "--all", "-n", server.address("namesrv"))
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "work" / "~" / "kv" / "kv.json").write_text("{}")
+    done = raptormq("namesrv", "-c", settings(tmp_path, kvConfigPath="~/kv/kv.json"))
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert f"means {tmp_path / 'kv' / 'kv.json'}, but the path {tmp_path / 'work/~/kv/kv.json'}" in done.stderr.decode()
+
+
 def test_an_unknown_key_is_a_warning(serving: Serve, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as stderr, serving("namesrv", "-c", settings(tmp_path, listenport="1"), stderr=stderr):

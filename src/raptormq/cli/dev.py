@@ -19,6 +19,8 @@ from raptormq.cli.dev_group import GroupOptions, running_group
 from raptormq.cli.exit_codes import CommandFailed
 from raptormq.cli.serving import Addresses, log_level_option, running, serve
 from raptormq.config_file import read_properties
+from raptormq.config_paths import file_path
+from raptormq.errors import ConfigError
 from raptormq.logs import configure_logging, get_logger
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
@@ -44,10 +46,17 @@ PORT = click.IntRange(0, 65_535)
 
 
 def data_folder(value: str) -> Path:
-    """Convert an option to the path of a directory that exists or can be created."""
+    """Convert an option to the path of a directory that exists or can be created. A shell does not expand the ``~`` of
+    ``--data-dir=~/data``.
+    """
     if not value:
         raise click.BadParameter("the path is empty")
-    folder = Path(value)
+    try:
+        folder = Path(file_path(value))
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not usable: expected {error}") from None
     for each in (folder, *folder.parents):
         if os.path.exists(each) and not os.path.isdir(each):
             below = "" if each == folder else f", cannot create {folder}"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from raptormq.config_file import (
     choice,
-    file_path,
     integer,
     known_keys,
     load_settings,
@@ -21,6 +20,7 @@ from raptormq.config_file import (
     switched_off,
     unknown_key_warnings,
 )
+from raptormq.config_paths import file_path, home_path
 from raptormq.protocol.codes import RequestCode
 from raptormq.security.settings import AccessControl, request_codes
 from raptormq.transport.tls import TLS_KEYS, ServerTls, server_tls
@@ -49,10 +49,6 @@ JVM_KEYS = frozenset(
 """Keys of RocketMQ's thread pools and buffers. They have no effect and are accepted without a warning."""
 
 
-def _home(name: str) -> str:
-    return str(Path.home() / "namesrv" / name)
-
-
 OPEN_CODES = f"{RequestCode.GET_ROUTEINFO_BY_TOPIC:d},{RequestCode.GET_BROKER_CLUSTER_INFO:d}"
 """Requests that every client sends: routes of topics and the list of brokers."""
 
@@ -65,7 +61,7 @@ class NameServerAccess(AccessControl):
     """Request codes without authentication, separated by commas."""
     authorization_whitelist: str = setting(OPEN_CODES, "authorizationWhitelist", parse=request_codes)
     """Request codes without authorization, separated by commas."""
-    auth_config_path: str = setting(lambda: _home("auth"), "authConfigPath", parse=file_path)
+    auth_config_path: str = setting(lambda: home_path("namesrv", "auth"), "authConfigPath", parse=file_path)
     """Directory of the tables of users and ACLs."""
 
 
@@ -77,9 +73,11 @@ class NameServerConfig:
     """Listening port. 0 selects a free port."""
     bind_address: str = setting("0.0.0.0", "bindAddress")
     """Listening address, by default all IPv4 addresses of the host."""
-    kv_config_path: str = setting(lambda: _home("kvConfig.json"), "kvConfigPath", parse=file_path)
+    kv_config_path: str = setting(lambda: home_path("namesrv", "kvConfig.json"), "kvConfigPath", parse=file_path)
     """File of the key-value store."""
-    config_store_path: str = setting(lambda: _home("namesrv.properties"), "configStorePath", parse=file_path)
+    config_store_path: str = setting(
+        lambda: home_path("namesrv", "namesrv.properties"), "configStorePath", parse=file_path
+    )
     """File to which UPDATE_NAMESRV_CONFIG (318) writes changes, by default the file of ``-c``."""
     order_message_enable: bool = setting(False, "orderMessageEnable", parse=parse_bool)
     """Whether routes include the fixed queue counts of ordered topics."""
@@ -146,5 +144,5 @@ def load_name_server_config(
     """
     pairs = read_properties(path) if path is not None else {}
     pairs |= overrides or {}
-    defaults = {"configStorePath": str(path)} if path is not None else {}
+    defaults = {"configStorePath": str(path.absolute())} if path is not None else {}
     return NameServerConfig.from_pairs(defaults | pairs), warnings_for(pairs)

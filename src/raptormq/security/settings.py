@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raptormq.config_file import integer, known_keys, parse_bool, setting
+from raptormq.config_paths import file_paths, path_or_none
 from raptormq.errors import BodyError, ConfigError
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.signing import Credentials
@@ -65,12 +66,12 @@ class AccessControl:
     user, too.
     """
 
-    super_user_paths: str = setting("", "superUserPaths")
+    super_user_paths: str = setting("", "superUserPaths", parse=file_paths)
     """Folders of super users, separated by commas. Each contains the files username and password, and optionally
     otherPassword, for example a mounted Secret of type kubernetes.io/basic-auth. Requests cannot change these users.
     Changed files take effect within a second.
     """
-    own_credentials_path: str = setting("", "innerClientCredentialsPath")
+    own_credentials_path: str = setting("", "innerClientCredentialsPath", parse=path_or_none)
     """Folder of the same format with the credentials for requests that brokers send. It replaces
     ``innerClientAuthenticationCredentials``. The user is a super user, too.
     """

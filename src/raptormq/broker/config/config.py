@@ -22,7 +22,6 @@ from raptormq.broker.config.replication import ReplicationSettings
 from raptormq.config_file import (
     choice,
     count,
-    file_path,
     integer,
     known_keys,
     load_settings,
@@ -35,6 +34,7 @@ from raptormq.config_file import (
     size_up_to,
     unknown_key_warnings,
 )
+from raptormq.config_paths import file_path, home_path, path_or_none
 from raptormq.errors import ConfigError
 from raptormq.security.settings import AccessControl
 from raptormq.storage.queue import DEFAULT_LEVELS, parse_delay_levels
@@ -245,8 +245,8 @@ class SecuritySettings(AccessControl):
 class StorageSettings:
     """Location and retention of the messages, converted to a :class:`raptormq.storage.config.StoreConfig`."""
 
-    root_dir: str = setting(lambda: str(Path.home() / "store"), "storePathRootDir", parse=file_path)
-    commit_log_dir: str = setting("", "storePathCommitLog")
+    root_dir: str = setting(lambda: home_path("store"), "storePathRootDir", parse=file_path)
+    commit_log_dir: str = setting("", "storePathCommitLog", parse=path_or_none)
     """Empty selects ``commitlog`` below the root directory."""
     segment_bytes: int = setting(
         1 << 30, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", parse=size(1 << 16, 1 << 31)

@@ -134,6 +134,9 @@ _SECURITY = """
 _REFUSED_WHEN_TRUE = ("enableControllerMode", "aclEnable", "migrateAuthFromV1Enabled")
 """Keys of features that this version does not support."""
 
+_READ_ONLY_PATHS = "readOnlyCommitLogStorePaths"
+"""More folders of the commit log (``MultiPathMappedFileQueue``)."""
+
 _HALVES_IN_ROCKSDB, _HALVES_IN_LOG = "transRocksDBEnable", "transWriteOriginTransHalfEnable"
 
 _LISTS = _BROKER, _BROKER_5_5, _STORE, _STORE_5_5, _NETWORK, _SECURITY
@@ -141,8 +144,9 @@ IGNORED_KEYS = frozenset([*" ".join(_LISTS).split(), *_REFUSED_WHEN_TRUE])
 
 
 def refuse_unsupported(pairs: Mapping[str, str]) -> None:
-    """Refuse settings that enable controller mode or the access control of RocketMQ 4, and settings that store half
-    messages only in RocksDB. Booleans are case-insensitive, as in Java.
+    """Refuse settings that enable controller mode or the access control of RocketMQ 4, and settings with which
+    messages are where this broker does not read them: halves only in RocksDB, more folders of the commit log. Booleans
+    are case-insensitive, as in Java.
 
     Raises:
         ConfigError: a refused value is set, or a value is invalid.
@@ -150,6 +154,11 @@ def refuse_unsupported(pairs: Mapping[str, str]) -> None:
     for key in _REFUSED_WHEN_TRUE:
         if key in pairs and parse_setting(key, pairs[key], parse_bool):
             raise _unsupported(key, pairs[key])
+    if pairs.get(_READ_ONLY_PATHS):
+        raise ConfigError(
+            f"setting {_READ_ONLY_PATHS} = {pairs[_READ_ONLY_PATHS]!r} is not supported: stop the server, move the"
+            " files of these folders into that of storePathCommitLog, and remove the setting"
+        )
     in_rocksdb = parse_setting(_HALVES_IN_ROCKSDB, pairs.get(_HALVES_IN_ROCKSDB, "false"), parse_bool)
     if in_rocksdb and not parse_setting(_HALVES_IN_LOG, pairs.get(_HALVES_IN_LOG, "true"), parse_bool):
         raise _unsupported(_HALVES_IN_LOG, pairs[_HALVES_IN_LOG])

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from raptormq.config_file import choice, parse_bool, parse_setting, read_properties
+from raptormq.config_paths import path_or_none
 from raptormq.errors import ConfigError
 from raptormq.transport.tls.contexts import ClientAuth, ClientTls, ServerTls
 
@@ -50,7 +51,7 @@ def server_tls(pairs: Mapping[str, str]) -> ServerTls | None:
     if mode == "disabled":
         return None
     test = _flag(values, _TEST)
-    cert_path, key_path = values.get(_CERT, ""), values.get(_KEY, "")
+    cert_path, key_path = _path(values, _CERT), _path(values, _KEY)
     if bool(cert_path) != bool(key_path):
         raise ConfigError(f"settings {_CERT} and {_KEY} belong together, and only one of them is set")
     if not cert_path and not test:
@@ -61,7 +62,7 @@ def server_tls(pairs: Mapping[str, str]) -> ServerTls | None:
     if test or not cert_path:
         return ServerTls(mode == "enforcing")
     wanted = _client_auth(values)
-    trust = values.get(_TRUST, "")
+    trust = _path(values, _TRUST)
     return ServerTls(mode == "enforcing", cert_path, key_path, values.get(_PASSWORD, ""), trust, wanted)
 
 
@@ -89,9 +90,9 @@ def client_tls_of(values: Mapping[str, str]) -> ClientTls:
         ConfigError: a value is invalid, or a setting that another one requires is missing.
     """
     return ClientTls(
-        trust_cert_path=values.get(_CLIENT_TRUST, ""),
-        cert_path=values.get(_CLIENT_CERT, ""),
-        key_path=values.get(_CLIENT_KEY, ""),
+        trust_cert_path=_path(values, _CLIENT_TRUST),
+        cert_path=_path(values, _CLIENT_CERT),
+        key_path=_path(values, _CLIENT_KEY),
         key_password=values.get(_CLIENT_PASSWORD, ""),
         auth_server=_flag(values, _CLIENT_AUTH) or False,
     )
@@ -103,7 +104,7 @@ def with_file(pairs: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: ``tls.config.file`` is set and the file cannot be read.
     """
-    named = pairs.get(_FILE)
+    named = _path(pairs, _FILE)
     path = Path(named or DEFAULT_FILE)
     if not named and not path.is_file():
         return dict(pairs)
@@ -123,6 +124,10 @@ def _client_auth(values: Mapping[str, str]) -> ClientAuth:
     if wanted == "require" or (wanted == "optional" and _flag(values, _AUTH)):
         raise ConfigError(f"setting {_NEED} = {wanted!r} needs {_TRUST}: the CA certificates of the clients")
     return "none"
+
+
+def _path(values: Mapping[str, str], key: str) -> str:
+    return str(parse_setting(key, values.get(key, ""), path_or_none))
 
 
 def _word(values: Mapping[str, str], key: str, *words: str) -> str | None:
