@@ -23,6 +23,7 @@ from raptormq.broker.pull import OffsetResets
 from raptormq.broker.registration import Registrar
 from raptormq.broker.reput import ReputService
 from raptormq.broker.retries import RetryTopics
+from raptormq.broker.roles import ConfirmLeadership
 from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
@@ -57,6 +58,8 @@ class TableChangeBarrier:
         self._registrar = registrar
         self.records: TableRecords | None = None
         """Replicated tables, or None if the broker is not a member of a group."""
+        self.confirm_leadership: ConfirmLeadership | None = None
+        """Set with :attr:`records`."""
 
     def delete_queues(self, topic: str) -> None:
         """Delete the queues of a topic (ChangeBarrier)."""
@@ -117,6 +120,9 @@ class TableChange:
         """
         if (records := self._barrier.records) is not None:
             await records.confirmed(self._leadership)
+        if (confirm_leadership := self._barrier.confirm_leadership) is not None:
+            await confirm_leadership()  # a request that changes nothing has no record, and another leader may differ
+            self.check()
 
     async def passed(self) -> None:
         """Wait for the table files, the replication group and the name servers (Change)."""

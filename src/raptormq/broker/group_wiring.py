@@ -104,6 +104,7 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
         own_credentials(core.config),
         partial(apply_settings, core.config, core.tables),
     )
+    core.barrier.confirm_leadership = replication.confirm_leadership
     forwarding = Forwarding(replication.member, replication.ask, router.handle_admitted, core.config.outgoing_tls)
     replication.attach_forwarding(forwarding)
     if core.config.replication.leader_address:

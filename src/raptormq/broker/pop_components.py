@@ -22,6 +22,7 @@ from raptormq.broker.pop.revive_log import ReviveLog
 from raptormq.broker.pop.revive_service import PopReviveService
 from raptormq.broker.pull import OffsetResets
 from raptormq.broker.retries import RetryTopics
+from raptormq.broker.roles import ConfirmLeadership
 from raptormq.broker.table_files import Tables
 from raptormq.protocol.message_id import decode_host
 from raptormq.storage.store import MessageStore
@@ -55,9 +56,15 @@ class PopComponents:
         self._topics.listen_to_deletions(self._popped.forget_topic)
 
     def handlers(
-        self, registry: ClientRegistry[Connection], resets: OffsetResets, counters: Counters, statistics: Statistics
+        self,
+        registry: ClientRegistry[Connection],
+        resets: OffsetResets,
+        counters: Counters,
+        statistics: Statistics,
+        confirm_leadership: ConfirmLeadership | None,
+        replicate_offsets: Callable[[], None] | None,
     ) -> tuple[PopHandlers, AckHandlers, PeekHandlers]:
-        """Return the handlers of POP requests."""
+        """Return the handlers of POP requests. The last two arguments are None without a group."""
         config = self._config
         order = QueueOrder(self._topics, self._groups, config)
         pop_service = PopService(self._store, order, self._popped, resets, self._writer.properties, config, self._clock)
@@ -65,7 +72,15 @@ class PopComponents:
         subscriptions = SubscriptionFilters(registry, config.policies)
         validator = PopRequestValidator(self._topics, self._groups, subscriptions, config, self._clock, host)
         return (
-            PopHandlers(pop_service, self.held_pops, validator, counters, statistics, self._clock),
-            AckHandlers(self._store, self._topics, self._popped, self.held_pops, self._clock),
+            PopHandlers(pop_service, self.held_pops, validator, counters, statistics, self._clock, confirm_leadership),
+            AckHandlers(
+                self._store,
+                self._topics,
+                self._popped,
+                self.held_pops,
+                self._clock,
+                confirm_leadership,
+                replicate_offsets,
+            ),
             PeekHandlers(pop_service, validator),
         )

@@ -12,6 +12,12 @@ from raptormq.protocol.bodies.replication import UNREPLICATED, ReplicationState
 from raptormq.protocol.codes import RequestCode
 from raptormq.storage.store import MessageStore
 
+ConfirmLeadership = Callable[[], Awaitable[None]]
+"""Waits until a majority of the Dledger group has confirmed that this member leads. Raises NotLeader if it does not, or
+if it has ceased to lead since the call, even if it leads again. See
+:meth:`~raptormq.broker.replication.Replication.confirm_leadership`.
+"""
+
 TABLE_CHANGES = frozenset(
     {
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,

@@ -46,7 +46,7 @@ from raptormq.broker.metrics import Rates, Statistics
 from raptormq.broker.pull import OffsetResets, PullAnswers, PullService, ReadAdvice
 from raptormq.broker.registration import BrokerAddress, Registrar
 from raptormq.broker.reput import ReputService
-from raptormq.broker.roles import LeaderWork
+from raptormq.broker.roles import ConfirmLeadership, LeaderWork
 from raptormq.broker.scrubber import Scrubber
 from raptormq.broker.send.pending_answers import PendingAnswers, SlaveWait
 from raptormq.broker.send.queue_batches import QueueBatchHandlers
@@ -209,6 +209,7 @@ def assemble(
     router = Router()
     core.gate.protect(router)
     replication = None if member is None else _replication(core, router, registrar, member)
+    confirm_leadership = None if replication is None else replication.confirm_leadership
     if replication is not None:
         pulls.attach_group(replication.member.reads.passed)
     ha = _ha(core, router, registrar, acknowledgements, filesystem)
@@ -221,9 +222,16 @@ def assemble(
         PullHandlers(pulls, core.resets, core.topics, core.groups, core.registry, core.statistics, config),
         clients,
         resets,
-        *core.pop.handlers(core.registry, core.resets, core.counters, core.statistics),
+        *core.pop.handlers(
+            core.registry,
+            core.resets,
+            core.counters,
+            core.statistics,
+            confirm_leadership,
+            None if replication is None else replication.tables.write_offsets,
+        ),
         _assignments(core, registrar),
-        *_consuming(core, replication),
+        *_consuming(core, confirm_leadership),
         *_administration(core, pulls, scrubber, replication, ha),
         PromotionHandlers(None if ha is None else ha.slave, core.running_config),
     ]
@@ -332,11 +340,10 @@ def _staging(core: Core, sends: SendService) -> StagingHandlers:
     return StagingHandlers(sends, core.admission, core.staging, core.gate.authorizer, core.config, core.clock)
 
 
-def _consuming(core: Core, replication: Replication | None) -> tuple[Handlers, ...]:
+def _consuming(core: Core, confirm_leadership: ConfirmLeadership | None) -> tuple[Handlers, ...]:
     """Return the handlers for consumers, except pulls."""
-    confirm_leadership = None if replication is None else replication.confirm_leadership
     return (
-        LockHandlers(core.locks, core.registry, steady_ms),
+        LockHandlers(core.locks, core.registry, steady_ms, confirm_leadership),
         OffsetHandlers(core.store, core.topics, core.groups, core.resets, core.config.policies, confirm_leadership),
         RelayHandlers(core.records, core.topics, core.groups, core.registry, core.config.identity),
         ConsumerHandlers(

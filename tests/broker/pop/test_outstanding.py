@@ -111,6 +111,22 @@ def test_a_bounded_number_is_due_at_a_time() -> None:
     assert [each.start_offset for each, _ in table.due(10_000, 2)] == [0]
 
 
+def test_a_message_is_pending_until_its_acknowledgement_is_confirmed() -> None:
+    table = Outstanding(100)
+    table.add(checkpoint(0), (1, 0))
+    key = checkpoint(0).key
+    table.begin_acknowledgement(key, [0], 70)
+    table.begin_acknowledgement(key, [1], 50)
+    assert table.is_pending(key, [0])
+    assert table.is_being_acknowledged(key, [0])
+    assert table.unconfirmed_end(checkpoint(0)) == 70
+    table.lose_acknowledgement(key, [1])
+    assert not table.is_being_acknowledged(key, [1])
+    assert table.acknowledge(key, [0])
+    assert table.unconfirmed_end(checkpoint(0)) is None
+    assert table.pending_offsets(checkpoint(0)) == (1, [1])
+
+
 def test_nothing_of_a_deleted_topic_is_left() -> None:
     table = Outstanding(3)
     of_u = replace(checkpoint(0), topic="u")

@@ -7,11 +7,12 @@ id of a deleted topic of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from raptormq.broker.config import Policies
 from raptormq.broker.metrics import first_stored_at, is_young
 from raptormq.broker.pull import OffsetResets
+from raptormq.broker.roles import ConfirmLeadership
 from raptormq.broker.tables import GroupTable, TopicTable
 from raptormq.broker.validation import require_group, require_read_queue, require_same_topic
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -27,7 +28,7 @@ from raptormq.protocol.headers.offset import (
 from raptormq.storage.read import Boundary
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Refused, Router
+from raptormq.transport.router import Answer, Refused, Router
 
 _NOT_FOUND = (
     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
@@ -47,11 +48,9 @@ class OffsetHandlers:
         groups: GroupTable,
         resets: OffsetResets,
         policies: Policies,
-        confirm_leadership: Callable[[], Awaitable[None]] | None = None,
+        confirm_leadership: ConfirmLeadership | None = None,
     ) -> None:
-        """``confirm_leadership`` is the method of :class:`~raptormq.broker.replication.Replication`; None without a
-        group.
-        """
+        """``confirm_leadership`` is None without a group."""
         self._confirm_leadership = confirm_leadership
         self._store = store
         self._resets = resets
@@ -87,16 +86,26 @@ class OffsetHandlers:
 
     def update(
         self, connection: Connection, command: RemotingCommand, header: UpdateConsumerOffsetRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> Answer | Awaitable[Answer]:
         """15: commit the offset of the next message to consume.
 
         Consumers commit every queue every 5 s, mostly without a change. An unchanged offset is not checked further.
+
+        The leader of a Dledger group replicates offsets within a second. It responds after a majority has confirmed its
+        leadership, because another member may have replaced it without its knowledge. Most clients want no response.
         """
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         require_same_topic(self._topics, topic, header.topic_id)
         if self._store.consumer_offsets.get(topic, group, queue_id) != offset:
             self._commit(connection, topic, group, queue_id, offset)
-        return None if command.is_oneway else response_to(command)
+        if command.is_oneway:
+            return None
+        return response_to(command) if self._confirm_leadership is None else self._answer_as_leader(command)
+
+    async def _answer_as_leader(self, command: RemotingCommand) -> RemotingCommand:
+        assert self._confirm_leadership is not None
+        await self._confirm_leadership()
+        return response_to(command)
 
     def _commit(self, connection: Connection, topic: str, group: str, queue_id: int, offset: int) -> None:
         require_group(self._groups, group, auto_create=self._policies.auto_create_group)

@@ -11,6 +11,7 @@ from raptormq.broker.metrics import Counters, Statistics
 from raptormq.broker.pop.held_pops import HeldPop, HeldPops
 from raptormq.broker.pop.pop_service import PopRequest, PopResult, PopService
 from raptormq.broker.pop.request_validator import PopRequestValidator
+from raptormq.broker.roles import ConfirmLeadership
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.pop import (
@@ -43,7 +44,10 @@ class PopHandlers:
         counters: Counters,
         statistics: Statistics,
         clock: Callable[[], int],
+        confirm_leadership: ConfirmLeadership | None = None,
     ) -> None:
+        """``confirm_leadership`` is None without a group."""
+        self._confirm_leadership = confirm_leadership
         self._pop_service = pop_service
         self._held_pops = held_pops
         self._validator = validator
@@ -89,6 +93,8 @@ class PopHandlers:
                 return ResponseCode.POLLING_FULL, PopResult(self._clock(), 0)
             self._held_pops.arm(waiter)  # before the read, so that no arrival is missed
             await self._pop_service.loaded()
+            if pop_request.orderly and self._confirm_leadership is not None:
+                await self._confirm_leadership()  # an orderly pop has no checkpoint that a majority confirms
             popped = await self._pop_service.pop(pop_request, reading)
             if popped.records or popped.failure is not None:
                 self._held_pops.disarm(waiter)

@@ -20,13 +20,17 @@ Position = tuple[int, int]
 
 
 class _Open:
-    __slots__ = ("checkpoint", "is_reviving", "left", "position")
+    __slots__ = ("being_acknowledged", "checkpoint", "end_offset", "is_reviving", "left", "position")
 
     def __init__(self, checkpoint: CheckPoint, position: Position) -> None:
         self.checkpoint = checkpoint
         self.position = position
         self.left = (1 << len(checkpoint.offsets)) - 1
         """Bit mask of the unacknowledged offsets of the checkpoint."""
+        self.being_acknowledged = 0
+        """Bit mask of the offsets in :attr:`left` whose acknowledgement is appended and not confirmed yet."""
+        self.end_offset = 0
+        """Log offset at which the last of these acknowledgements ends."""
         self.is_reviving = False
         """True while the revived copies are not confirmed yet. Acknowledgements have no effect during this time."""
 
@@ -92,6 +96,29 @@ class Outstanding:
         entry = self._entry(key)
         return entry is not None and not entry.is_reviving and bool(entry.left & entry.mask(offsets))
 
+    def begin_acknowledgement(self, key: Key, offsets: Iterable[int], end_offset: int) -> None:
+        """Record that the acknowledgement of messages is appended to the log and ends at ``end_offset``. They stay
+        pending until it is confirmed (:meth:`acknowledge`) or lost (:meth:`lose_acknowledgement`).
+        """
+        if (entry := self._entry(key)) is not None:
+            entry.being_acknowledged |= entry.left & entry.mask(offsets)
+            entry.end_offset = max(entry.end_offset, end_offset)
+
+    def lose_acknowledgement(self, key: Key, offsets: Iterable[int]) -> None:
+        """Record that an acknowledgement cannot be confirmed any more: the messages stay pending."""
+        if (entry := self._entry(key)) is not None:
+            entry.being_acknowledged &= ~entry.mask(offsets)
+
+    def is_being_acknowledged(self, key: Key, offsets: Iterable[int]) -> bool:
+        """Return whether an acknowledgement of one of ``offsets`` is appended and not confirmed yet."""
+        entry = self._entry(key)
+        return entry is not None and bool(entry.being_acknowledged & entry.mask(offsets))
+
+    def unconfirmed_end(self, checkpoint: CheckPoint) -> int | None:
+        """Return the log offset at which the unconfirmed acknowledgements of a checkpoint end, or None without any."""
+        entry = self._entry(checkpoint.key)
+        return entry.end_offset if entry is not None and entry.being_acknowledged else None
+
     def acknowledge(self, key: Key, offsets: Iterable[int]) -> bool:
         """Acknowledge messages. Return False if none of them was pending."""
         entry = self._entry(key)
@@ -99,6 +126,7 @@ class Outstanding:
             return False
         before = entry.left
         entry.left &= ~entry.mask(offsets)
+        entry.being_acknowledged &= entry.left
         if not entry.left:
             self._forget(entry)
         return entry.left != before

@@ -4,16 +4,25 @@
 The broker stores the checkpoint of a pop before it answers the pop and advances the group's offset. A crash can
 therefore cause a duplicate delivery but no loss. The records have RocketMQ's format. Apache RocketMQ keeps checkpoints
 in memory for some seconds and writes them through its timer. This broker appends them immediately.
+
+A message is acknowledged when the record of the acknowledgement is confirmed: flushed under SYNC_FLUSH, stored by a
+majority of a Dledger group. Until then the message is pending, and it is not revived::
+
+    acknowledge --append--> being acknowledged --confirmed--> acknowledged
+                                  `--no longer leads, disk failed--> pending, revived when it is due
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import replace
+from functools import partial
 
 from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.loading import Loading
 from raptormq.broker.pop.outstanding import Key, Outstanding, Position
+from raptormq.errors import StorageError
 from raptormq.protocol.bodies.pop import CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.properties import TAGS, UNIQUE_KEY, encode_properties
 from raptormq.protocol.tags import tag_hash
@@ -45,7 +54,7 @@ class ReviveLog:
         self.loading = Loading()
         """Whether the outstanding checkpoints of earlier runs are loaded."""
         self._host = store_host
-        self._being_replaced: set[tuple[Key, tuple[int, ...]]] = set()
+        self._being_replaced: dict[tuple[Key, tuple[int, ...]], asyncio.Event] = {}
         self._next_queue = itertools.cycle(range(REVIVE_QUEUES))
 
     def next_queue(self) -> int:
@@ -86,40 +95,58 @@ class ReviveLog:
         self.outstanding.add(checkpoint, position)
         return True
 
-    async def replace_checkpoint(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> None:
+    async def replace_checkpoint(self, ack: Ack, checkpoint: CheckPoint, revive_queue: int, now_ms: int) -> bool:
         """Change the revive time of the message of ``ack``: write a new ``checkpoint`` and acknowledge the old one.
+        Wait until both are confirmed.
 
         A message that is acknowledged during the write remains acknowledged. A second call for the same message during
-        the write has no effect, because its checkpoint could have the same key.
+        the write waits for the first one and has no effect, because its checkpoint could have the same key. It returns
+        False if the message is still pending, because the first call has failed.
 
         Raises:
-            StorageError: the new checkpoint cannot be written.
+            StorageError: the new checkpoint or the acknowledgement cannot be written or confirmed.
         """
         message = ack.key, ack.offsets
-        if message in self._being_replaced:
-            return
-        self._being_replaced.add(message)
+        if (first := self._being_replaced.get(message)) is not None:
+            await first.wait()
+            return not self.is_pending(ack)
+        self._being_replaced[message] = done = asyncio.Event()
         try:
             await self.write_checkpoint(checkpoint, revive_queue)
+            if not self.is_pending(ack) or self.outstanding.is_being_acknowledged(ack.key, ack.offsets):
+                # acknowledged during the write: acknowledge the new checkpoint, too
+                ack = replace(ack, start_offset=checkpoint.start_offset, pop_time=checkpoint.pop_time)
+            end = self.acknowledge(ack, revive_queue, now_ms)
+            if end is not None:
+                await self._store.wait_confirmed(end)
         finally:
-            self._being_replaced.discard(message)
-        if not self.is_pending(ack):  # acknowledged during the write: acknowledge the new checkpoint, too
-            ack = replace(ack, start_offset=checkpoint.start_offset, pop_time=checkpoint.pop_time)
-        self.acknowledge(ack, revive_queue, now_ms)
+            del self._being_replaced[message]
+            done.set()
+        return True
 
     def is_pending(self, ack: Ack) -> bool:
         """Return whether one of the messages is still unacknowledged and invisible."""
         return self.outstanding.is_pending(ack.key, ack.offsets)
 
-    def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> None:
-        """Record that messages are acknowledged, if one of them is still pending.
+    def acknowledge(self, ack: Ack, revive_queue: int, now_ms: int) -> int | None:
+        """Append the acknowledgement of messages, if one of them is still pending. Return the log offset at which the
+        record ends, or None if no message is pending. The messages are acknowledged when the record is confirmed.
 
         Raises:
             StorageError: the acknowledgement cannot be written.
         """
-        if self.is_pending(ack):
-            self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # may fail; the client then retries
+        if not self.is_pending(ack):
+            return None
+        written = self._writer.write([self.ack_record(ack, revive_queue, now_ms)])  # may fail; the client then retries
+        self.outstanding.begin_acknowledgement(ack.key, ack.offsets, written.end_offset)
+        self._store.on_confirmed(written.end_offset, partial(self._confirmed, ack))
+        return written.end_offset
+
+    def _confirmed(self, ack: Ack, error: StorageError | None) -> None:
+        if error is None:
             self.outstanding.acknowledge(ack.key, ack.offsets)
+        else:
+            self.outstanding.lose_acknowledgement(ack.key, ack.offsets)
 
     def ack_record(self, ack: Ack, revive_queue: int, now_ms: int) -> PendingRecord:
         """Return the acknowledgement as a record of the revive log."""

@@ -212,6 +212,8 @@ class PopReviveService:
         from its oldest pending checkpoint, which may be older than a day.
         """
         copies = await self._copies(checkpoint, offsets)
+        while (end := self._outstanding.unconfirmed_end(checkpoint)) is not None:
+            await self._store.wait_confirmed(end)  # messages whose acknowledgement is confirmed are not revived
         found = self._outstanding.pending_offsets(checkpoint)
         if found is None:
             return

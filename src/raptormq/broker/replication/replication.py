@@ -570,13 +570,15 @@ class Replication:
 
     async def confirm_leadership(self) -> None:
         """Wait until a majority has confirmed that this member leads. The ends of its queues are then those of the
-        group.
+        group, and offsets that it has committed before the call are not lost to a leader that replaced it before.
 
         Raises:
-            NotLeader: this member does not lead, or a majority does not respond.
+            NotLeader: this member does not lead, has ceased to lead since the call, or a majority does not respond.
         """
+        leadership = self._store.leadership
         if not await self.member.reads.passed(_CONFIRM_LEADERSHIP_S) or not self.member.leads:
             raise self.member.not_leader()
+        self._store.check_leadership(leadership)
 
     # --- time and roles ---
 

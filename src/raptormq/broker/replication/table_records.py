@@ -247,9 +247,14 @@ class TableRecords:
         self._write_groups()
         self._write_modes()
         self._write_security()
-        self._write_offsets()
+        self.write_offsets()
 
-    def _write_offsets(self) -> None:
+    def write_offsets(self) -> None:
+        """Append the changed offsets now, so that every record that this leader appends later follows them in the log.
+
+        Raises:
+            StorageError: they cannot be appended, or this member does not lead.
+        """
         rows = self._offsets.take_changed_rows()
         lasting = {key: None if self._is_being_deleted(key) else row for key, row in rows.items()}
         try:
