@@ -107,7 +107,10 @@ class DledgerProcesses:
         self.hosts = hosts or dict.fromkeys((NAME_SERVER, *self.ports), Host())
         self.metrics = {member: free_port() for member in self.ports}
         self.name_server = f"{self.hosts[NAME_SERVER].address}:{free_port()}"
-        peers = ";".join(f"{member}-{self.hosts[member].address}:{free_port()}" for member in self.ports)
+        self._base: dict[str, str] = {}
+        self.peers = {member: f"{self.hosts[member].address}:{free_port()}" for member in self.ports}
+        """Addresses of the members for each other."""
+        peers = ";".join(f"{member}-{address}" for member, address in self.peers.items())
         for member, port in self.ports.items():
             text = CONF.format(
                 cluster=CLUSTER, broker=BROKER, port=port, name_server=self.name_server, peers=peers, member=member,
@@ -115,8 +118,13 @@ class DledgerProcesses:
             )  # fmt: skip
             if leader_address:
                 text += f"dLegerLeaderAddress={leader_address}\ndLegerLeaderPort={self.leader_ports[member]}\n"
-            self.conf(member).write_text(text + more, encoding="utf-8")
+            self._base[member] = text
+            self.configure(member, more)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def configure(self, member: str, more: str) -> None:
+        """Write the settings of a member, with ``more`` in addition. They apply from its next start on."""
+        self.conf(member).write_text(self._base[member] + more, encoding="utf-8")
 
     def conf(self, member: str) -> Path:
         return self.folder / f"broker-{member}.conf"
@@ -135,10 +143,10 @@ class DledgerProcesses:
     def log(self, member: str) -> str:
         return (self.folder / f"{member}.log").read_text(encoding="utf-8")
 
-    async def start_name_server(self) -> None:
+    async def start_name_server(self, more: str = "") -> None:
         conf = self.folder / "namesrv.conf"
         host, _, port = self.name_server.rpartition(":")
-        conf.write_text(f"listenPort={port}\nbindAddress={host}\nkvConfigPath={self.folder}/kv.json\n")
+        conf.write_text(f"listenPort={port}\nbindAddress={host}\nkvConfigPath={self.folder}/kv.json\n{more}")
         command = ["namesrv", "-c", str(conf), "--metrics-port", "-1", "--log-level", "warning"]
         enter = self.hosts[NAME_SERVER].enter
         starting = serving(command, log=self.folder / "namesrv.log", enter=enter)
@@ -228,10 +236,13 @@ async def dledger_group(
     leader_address: str = "",
     hosts: Mapping[str, Host] | None = None,
     environment: Callable[[str], Mapping[str, str]] = lambda member: {},
+    name_server: str = "",
 ) -> AsyncIterator[DledgerProcesses]:
-    """Run a name server and three members that serve. They are killed at the end of the block."""
+    """Run a name server and three members that serve. They are killed at the end of the block. ``name_server`` has
+    settings of the name server in addition.
+    """
     async with AsyncExitStack() as opened:
         processes = DledgerProcesses(folder, opened, more, leader_address, hosts, environment)
-        await processes.start_name_server()
+        await processes.start_name_server(name_server)
         await asyncio.gather(*map(processes.start, processes.ports))
         yield processes

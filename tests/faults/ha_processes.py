@@ -38,10 +38,10 @@ class HaProcesses:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")
 
-    async def start_name_server(self) -> None:
+    async def start_name_server(self, more: str = "") -> None:
         conf = self.folder / "namesrv.conf"
         port = self.name_server.rpartition(":")[2]
-        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={self.folder}/kv.json\n")
+        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={self.folder}/kv.json\n{more}")
         command = ["namesrv", "-c", str(conf), "--metrics-port", "-1", "--log-level", "warning"]
         await self._opened.enter_async_context(serving(command, log=self.folder / "namesrv.log"))
 
@@ -93,9 +93,13 @@ class HaProcesses:
 
 
 @asynccontextmanager
-async def ha_processes(folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[HaProcesses]:
-    """Run a name server. The test starts brokers, which are killed at the end of the block."""
+async def ha_processes(
+    folder: Path, more: Mapping[str, str] | None = None, name_server: str = ""
+) -> AsyncIterator[HaProcesses]:
+    """Run a name server, with the settings ``name_server`` in addition. The test starts brokers, which are killed at
+    the end of the block.
+    """
     async with AsyncExitStack() as opened:
         processes = HaProcesses(folder, opened, more)
-        await processes.start_name_server()
+        await processes.start_name_server(name_server)
         yield processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from raptormq.client import Message, MessageQueue, Producer, PullConsumer, SendStatus
+from raptormq.client import ClientConfig, Message, MessageQueue, Producer, PullConsumer, SendStatus
 from raptormq.errors import RaptorMQError
 from tests.faults.dledger_processes import BROKER, DledgerProcesses
 from tests.faults.linearizable_log import Append
@@ -38,6 +38,10 @@ class Ledger:
     @property
     def count(self) -> int:
         return sum(map(len, self.acknowledged.values()))
+
+    def send_with(self, producer: Producer) -> None:
+        """Send the next numbers with another producer."""
+        self._producer = producer
 
     def begin(self) -> None:
         self._tasks = [asyncio.ensure_future(self._send(queue)) for queue in range(QUEUES)]
@@ -81,9 +85,9 @@ async def read_queue(consumer: PullConsumer, queue_id: int) -> list[int]:
     return found
 
 
-async def assert_whole(processes: DledgerProcesses, ledger: Ledger) -> None:
-    """Check that every acknowledged message can be read, once and in order."""
-    consumer = PullConsumer(name_servers=processes.name_server)
+async def assert_whole(processes: DledgerProcesses, ledger: Ledger, client: ClientConfig | None = None) -> None:
+    """Check that every acknowledged message can be read, once and in order, with the settings of ``client``."""
+    consumer = PullConsumer(client_config=client or processes.clients())
     await consumer.start()
     try:
         for queue_id, acknowledged in ledger.acknowledged.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,8 @@ from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool, RefuseRequests
 from raptormq.transport.server import Server
-from raptormq.transport.tls.contexts import ClientTls
+from raptormq.transport.tls.contexts import ClientTls, ServerTls
+from tests.certificates import Authority
 
 
 class LossCounter(RefuseRequests):
@@ -37,6 +40,42 @@ async def test_a_peer_that_hangs_up_on_a_handshake_is_told_of() -> None:
         with pytest.raises(ConnectError, match=rf"^no connection to 127.0.0.1:{port}: \S"):
             await pool.request(f"127.0.0.1:{port}", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
         await pool.close()
+
+
+@pytest.mark.parametrize("server_tls", [None, ServerTls(), ServerTls(enforcing=True)], ids=["plain", "both", "tls"])
+async def test_a_client_in_transition_reaches_servers_with_and_without_tls(server_tls: ServerTls | None) -> None:
+    server = Server(RefuseRequests(), "127.0.0.1", 0, tls=server_tls)
+    await server.start()
+    pool = ConnectionPool(tls=ClientTls(in_transition=True))
+    address = f"127.0.0.1:{server.port}"
+    answered = await pool.request(address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
+    assert answered.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    await pool.close()
+    strict = ConnectionPool(tls=ClientTls())
+    if server_tls is None:
+        with pytest.raises(ConnectError):
+            await strict.request(address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 5.0)
+    await strict.close()
+    await server.stop()
+
+
+async def test_a_server_in_transition_accepts_clients_without_tls_and_without_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ca")
+    own = authority.issue("server")
+    strict = ServerTls(True, str(own.cert), str(own.key), "", str(authority.cert), "require")
+    for tls, accepts in ((strict, False), (replace(strict, in_transition=True), True)):
+        server = Server(RefuseRequests(), "127.0.0.1", 0, tls=tls)
+        await server.start()
+        for client in (None, ClientTls()):
+            pool = ConnectionPool(tls=client)
+            asking = pool.request(f"127.0.0.1:{server.port}", request(RequestCode.GET_ROUTEINFO_BY_TOPIC), 30.0)
+            if accepts:
+                assert (await asking).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            else:
+                with pytest.raises((ConnectError, ConnectionClosed)):
+                    await asking
+            await pool.close()
+        await server.stop()
 
 
 async def test_a_caller_whose_time_is_over_is_told_so_and_not_of_a_negative_one() -> None:

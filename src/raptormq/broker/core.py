@@ -25,6 +25,7 @@ from raptormq.broker.reput import ReputService
 from raptormq.broker.retries import RetryTopics
 from raptormq.broker.roles import ConfirmLeadership
 from raptormq.broker.security.authorized_records import AuthorizedRecords
+from raptormq.broker.security.peer_requests import unsigned_peer_codes
 from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
@@ -176,7 +177,11 @@ class Core:
         self.running_config = RunningConfig(config)
         self.retries = RetryTopics(self.topics, tables.topics_saver, self.groups, config.policies)
         self.gate = access_gate(
-            config.security, tables.security, permission_resolver(config.identity.cluster_name), clock
+            config.security,
+            tables.security,
+            permission_resolver(config.identity.cluster_name),
+            clock,
+            unsigned_peer_codes(config),
         )
         self.records = AuthorizedRecords(store, self.gate.authorizer)
         self.timer_rules = TimerRules(config.timers, clock)

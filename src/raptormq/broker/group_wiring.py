@@ -83,11 +83,13 @@ def create_replication(core: Core, router: Router, registrar: Registrar, files: 
         core.store, core.topics, core.groups, core.tables.modes, core.reput.schedule, time.monotonic, security
     )
     core.barrier.records = tables
-    gate = core.gate
+    gate, in_transition = core.gate, core.config.security.peers_in_transition
 
     def refusal(connection: Connection, request: RemotingCommand) -> str | None:
-        """Return why a replication request is refused, or None. With access control a super user must sign it."""
-        if not gate.authenticates:
+        """Return why a replication request is refused, or None. With access control a super user must sign it, except
+        while the members are given other settings of access control.
+        """
+        if in_transition or not gate.authenticates:
             return None
         refused = gate.refusal(connection, request)
         if refused is not None:

@@ -121,9 +121,15 @@ def load_security(settings: AccessControl, folder: Path, filesystem: FileSystem 
 
 
 def access_gate(
-    settings: AccessControl, tables: SecurityTables, permissions_of: PermissionResolver, clock: Callable[[], int]
+    settings: AccessControl,
+    tables: SecurityTables,
+    permissions_of: PermissionResolver,
+    clock: Callable[[], int],
+    open_codes: frozenset[int] = frozenset(),
 ) -> AccessGate:
-    """Return the gate for ``settings``. ``clock`` returns ms since 1970."""
+    """Return the gate for ``settings``. ``clock`` returns ms since 1970. ``open_codes`` are further request codes
+    without authentication and authorization.
+    """
     demanded = settings.demand_full_signature
     return AccessGate(
         tables.users,
@@ -131,7 +137,7 @@ def access_gate(
         permissions_of,
         authentication=settings.authentication,
         authorization=settings.authorization,
-        open_codes=(settings.unsigned_codes, settings.authorization_free_codes),
+        open_codes=(settings.unsigned_codes | open_codes, settings.authorization_free_codes | open_codes),
         full_signatures=FullSignatures(settings.full_signature_window_ms, clock) if demanded else None,
     )
 

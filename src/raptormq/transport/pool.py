@@ -81,13 +81,15 @@ class ConnectionPool:
         tls: ClientTls | None = None,
         on_made: Callable[[str], None] = lambda _address: None,
     ) -> None:
-        """Without ``tls`` connections are unencrypted. ``connect_timeout`` is in seconds and includes the TLS
-        handshake. ``on_made`` is called with the address of each new connection.
+        """Without ``tls`` connections are unencrypted. With ``tls.in_transition`` a peer that ends the handshake is
+        connected without TLS. ``connect_timeout`` is in seconds and includes the TLS handshake. ``on_made`` is called
+        with the address of each new connection.
 
         Raises:
             ConfigError: a certificate file of ``tls`` cannot be used.
         """
         self._contexts = tls.context() if tls is not None else None
+        self._in_transition = tls is not None and tls.in_transition
         self._handler = handler or RefuseRequests()
         self._limits = limits or ConnectionLimits()
         self._connect_timeout = connect_timeout
@@ -139,9 +141,7 @@ class ConnectionPool:
             secure = {"ssl": self._contexts.current(), "ssl_shutdown_timeout": SHUTDOWN_S}
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._handler, self._limits), host, port, **secure
-                )
+                connection = await self._open(host, port, secure)
         except TimeoutError as error:
             raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s") from error
         except (OSError, UnicodeError) as error:  # UnicodeError: the name breaks the rules of DNS names
@@ -155,6 +155,21 @@ class ConnectionPool:
         self._made[address] = _Made(connection, loop.time(), silent)
         self._on_made(address)
         return connection
+
+    async def _open(self, host: str, port: int, secure: dict[str, Any]) -> Connection:
+        loop = asyncio.get_running_loop()
+
+        def made() -> Connection:
+            return Connection(self._handler, self._limits)
+
+        try:
+            return (await loop.create_connection(made, host, port, **secure))[1]
+        except (ConnectionRefusedError, TimeoutError):
+            raise
+        except OSError:  # a server without TLS ends the handshake
+            if not self._in_transition:
+                raise
+        return (await loop.create_connection(made, host, port))[1]
 
     def _remove_disconnected(self, now: float) -> None:
         for address, made in list(self._made.items()):

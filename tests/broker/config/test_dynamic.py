@@ -112,3 +112,5 @@ def test_what_no_request_may_change(path: Path) -> None:
     running = RunningConfig(loaded(path))
     pairs = {"storePathRootDir": "/x", "rocketmqHome": "/x", "configBlackList": "", "brokerName": "b"}
     assert running.forbidden(pairs) == ["storePathRootDir", "rocketmqHome", "configBlackList"]
+    security = ["peerSecurityTransition", "authenticationEnabled", "useTLS"]
+    assert running.forbidden(dict.fromkeys(security, "false")) == security

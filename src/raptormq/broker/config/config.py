@@ -49,6 +49,7 @@ _COUNT = count(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
 _PERCENT = integer(0, 100)
 QUEUE_LOCK_MS = 60_000
+PEER_TRANSITION_KEY = "peerSecurityTransition"
 _LEAST_KEPT_BYTES = 96 << 20
 """Minimum of ``logBytesKeptInPageCache``. The newest 64 to 80 MiB of the log are always mapped, so no page could be
 released with a smaller value.
@@ -239,6 +240,9 @@ class SecuritySettings(AccessControl):
 
     config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
     """Keys that no request may change, separated by semicolons."""
+    peers_in_transition: bool = setting(False, PEER_TRANSITION_KEY, parse=parse_bool)
+    """Whether brokers of the same group that do not sign or encrypt yet, or any more, are accepted, for the time in
+    which access control or TLS is changed on one broker after another."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -309,7 +313,7 @@ class BrokerConfig:
     setting.
     """
     outgoing_tls: ClientTls | None = None
-    """TLS of connections to name servers. None uses plain connections."""
+    """TLS of connections to name servers and other brokers. None uses plain connections."""
 
     @classmethod
     def from_pairs(cls, pairs: Mapping[str, str], path: Path | None = None) -> BrokerConfig:
@@ -331,6 +335,9 @@ class BrokerConfig:
                 "enableDLegerCommitLog = true with access control needs innerClientAuthenticationCredentials or"
                 " innerClientCredentialsPath: the members of the group sign their requests with them"
             )
+        if security.peers_in_transition:
+            tls = tls and replace(tls, in_transition=True)
+            outgoing_tls = outgoing_tls and replace(outgoing_tls, in_transition=True)
         settings = replace(settings, tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
         _check_ha(settings)
         if settings.ha.is_slave:
@@ -386,7 +393,17 @@ def start_warnings(pairs: Mapping[str, str]) -> list[str]:
         for key in _CAPPED_KEYS
         if key in pairs and parse_setting(key, pairs[key], size(1)) > MAX_ANSWER_BYTES
     ]
-    return warnings_for(pairs) + capped
+    return warnings_for(pairs) + capped + _transition_warning(pairs)
+
+
+def _transition_warning(pairs: Mapping[str, str]) -> list[str]:
+    if not parse_setting(PEER_TRANSITION_KEY, pairs.get(PEER_TRANSITION_KEY, "false"), parse_bool):
+        return []
+    text = (
+        f"{PEER_TRANSITION_KEY} = true: requests of other brokers of the group are accepted without signature and"
+        " encryption; remove it when all brokers have the new settings"
+    )
+    return [text]
 
 
 def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:

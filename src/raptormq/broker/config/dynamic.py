@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from raptormq.broker.config.config import BrokerConfig, warnings_for
+from raptormq.broker.config.config import PEER_TRANSITION_KEY, BrokerConfig, warnings_for
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS
 from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
 from raptormq.errors import ConfigError
@@ -20,7 +20,9 @@ from raptormq.transport.tls import TLS_KEYS
 
 logger = get_logger(__name__)
 
-_NEVER = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | ACCESS_KEYS | TLS_KEYS
+_NEVER = (
+    frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", PEER_TRANSITION_KEY}) | ACCESS_KEYS | TLS_KEYS
+)
 """Keys that no request may change. With the keys of access control, a user who may change settings could become a super
 user.
 """

@@ -92,7 +92,7 @@ class Listener:
             ConfigError: the certificate, the key or the CA certificates cannot be used.
         """
         self._contexts = tls.context() if tls is not None else None
-        self._enforcing = tls is not None and tls.enforcing
+        self._enforcing = tls is not None and tls.refuses_plain
         self._make = make
         self._silence_seconds = silence_seconds
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}

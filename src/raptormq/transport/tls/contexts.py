@@ -169,6 +169,14 @@ class ServerTls:
     trust_cert_path: str = ""
     """PEM file of the CA certificates that must have signed client certificates."""
     client_auth: ClientAuth = "none"
+    in_transition: bool = False
+    """Whether unencrypted connections and clients without a certificate are accepted despite the other settings, while
+    the settings of the peers change."""
+
+    @property
+    def refuses_plain(self) -> bool:
+        """Whether unencrypted connections are refused now."""
+        return self.enforcing and not self.in_transition
 
     def context(self) -> FreshContext:
         """Return the TLS context of the server's connections.
@@ -189,7 +197,7 @@ class ServerTls:
             load_test_certificate(context)
         if self.trust_cert_path:
             _load_authorities(context, self.trust_cert_path)
-        context.verify_mode = _VERIFY[self.client_auth]
+        context.verify_mode = _VERIFY["none" if self.in_transition else self.client_auth]
         return context
 
 
@@ -209,6 +217,8 @@ class ClientTls:
     check_name: bool = False
     """Whether the server's certificate must contain the host name or address of the connection. Requires
     ``auth_server``."""
+    in_transition: bool = False
+    """Whether a server that ends the TLS handshake is connected without TLS, while the settings of the peers change."""
 
     def __post_init__(self) -> None:
         """Check that the fields are consistent.
