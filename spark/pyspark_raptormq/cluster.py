@@ -202,10 +202,11 @@ class Cluster:
         return self._first_contact("the coordinator", find)
 
     def commit_staged(
-        self, staging: StagingClient, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]
+        self, staging: StagingClient, topic: str, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]
     ) -> StagedCommit:
-        """Commit a batch at a broker group, with retries until it responds."""
-        return self.run(self.with_retries(lambda: staging.commit(broker, query, batch, decision)))
+        """Commit a batch at a broker group, with retries until it responds. `topic` is that of option `topic`, or
+        empty."""
+        return self.run(self.with_retries(lambda: staging.commit(broker, query, batch, decision, topic)))
 
     async def with_retries(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Call a function and retry it for the retry time. Must be called on the event loop."""

@@ -11,7 +11,8 @@
        |- MissingTopic      the topic has no route
        |- DataLoss          messages to read are missing (option failOnDataLoss)
        |- RowError          a row cannot be converted to a message
-       `- SendFailed        rows were not acknowledged within the retry time
+       |- SendFailed        rows were not acknowledged within the retry time
+       `- DifferentReplay   a batch that was published before has other rows now (option failOnDifferentReplay)
 
 Source: the corresponding failures of Spark's Kafka connector.
 """
@@ -55,3 +56,8 @@ class RowError(ClientError):
 
 class SendFailed(ClientError):
     """Rows were not acknowledged, or were stored less safely than option acks requires."""
+
+
+class DifferentReplay(ClientError):
+    """The rows of a batch are not in the topic, because a batch with this number, or a later one, was published before
+    with other rows."""

@@ -78,6 +78,7 @@ def test_wrong_uses_are_refused_before_anything_is_sent(spark: SparkSession, nam
         ({"encrypt": "true"}, "exactlyOnce cannot be combined with encrypt"),
         ({"compressBatches": "true"}, "exactlyOnce cannot be combined with compressBatches"),
         ({"exactlyOnce": "false", "coordinator": "broker-a"}, "option coordinator requires exactlyOnce"),
+        ({"exactlyOnce": "false", "failOnDifferentReplay": "true"}, "option failOnDifferentReplay requires exactly"),
     ):
         with pytest.raises(OptionError, match=part):
             parse_sink_options(raw | more)
@@ -126,8 +127,8 @@ async def test_a_broker_that_is_killed_while_it_publishes_publishes_the_rest_onc
             def commit() -> int:
                 assert written.staged is not None
                 return publish(
-                    lambda *decided: cluster.commit_staged(staging, *decided), "broker-a", written.staged, 30.0
-                )
+                    lambda *decided: cluster.commit_staged(staging, "t", *decided), "broker-a", written.staged, 30.0
+                ).messages
 
             committing = asyncio.create_task(asyncio.to_thread(commit))
             async with PullConsumer(name_servers=servers.name_server) as consumer:

@@ -60,6 +60,9 @@ class SinkOptions:
     """Option `exactlyOnce`: tasks stage their rows, and the driver's commit publishes them."""
     coordinator: str | None = None
     """Option `coordinator`: the broker group that commits a batch first and stores the decision."""
+    fail_on_different_replay: bool = True
+    """Option `failOnDifferentReplay`: whether a batch fails that was published before with another number of rows.
+    Otherwise the published rows are accepted with a warning."""
     encrypt: bool = False
     """Option `encrypt`: encrypt bodies with the current key of `encryptionKeyFile` or `encryptionKeyFolder`."""
 
@@ -98,7 +101,7 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     options = SinkOptions(connection, **values)
     if options.compress_batches and options.compression == "none":
         raise OptionError("option compressBatches is true, but option compression is none")
-    _check_exactly_once(options)
+    _check_exactly_once(options, given)
     try:
         options.producer_config()
     except ConfigError as error:
@@ -106,10 +109,11 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     return options
 
 
-def _check_exactly_once(options: SinkOptions) -> None:
-    if options.coordinator is not None and not options.exactly_once:
-        raise OptionError("option coordinator requires exactlyOnce: set exactlyOnce to true, or remove coordinator")
+def _check_exactly_once(options: SinkOptions, given: Mapping[str, str]) -> None:
     if not options.exactly_once:
+        for name in ("coordinator", "failOnDifferentReplay"):
+            if name in given:
+                raise OptionError(f"option {name} requires exactlyOnce: set exactlyOnce to true, or remove {name}")
         return
     for name, is_set in (
         ("acks=1", options.acks == "1"),
@@ -139,5 +143,6 @@ _OPTIONS: OptionTable = {
     "compressBatches": ("compress_batches", boolean),
     "exactlyOnce": ("exactly_once", boolean),
     "coordinator": ("coordinator", text_of("broker")),
+    "failOnDifferentReplay": ("fail_on_different_replay", boolean),
     "encrypt": ("encrypt", boolean),
 }

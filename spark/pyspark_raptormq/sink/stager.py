@@ -5,8 +5,9 @@
 
 A list that was staged twice after a lost response has two offsets, of which the task reports one. Lists of failed task
 attempts are not in any commit. The coordinator commits each batch once; the other broker groups publish the decision
-that it returns. See also: `rows` creates the messages, `writer` implements Spark's interface. Source:
-`docs/adr/0051-staged-lists-and-one-commit-record.md`.
+that it returns. A query whose checkpoint was restored from an older copy, or copied, repeats a batch that is published
+with other rows: `check_replay` finds this. See also: `rows` creates the messages, `writer` implements Spark's
+interface. Source: `docs/adr/0051-staged-lists-and-one-commit-record.md`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from pyspark_raptormq.errors import RowError, SendFailed
+from pyspark_raptormq.errors import DifferentReplay, RowError, SendFailed
 from pyspark_raptormq.sink.encoder import EncodedPortion
 from pyspark_raptormq.sink.rows import Rows
 from pyspark_raptormq.sink.sender import Queues
 from raptormq.client import EncodedBatch, Message, MessageQueue, StagedCommit
 from raptormq.errors import MessageError, RaptorMQError, ServerError
+from raptormq.logs import get_logger
 from raptormq.protocol.bodies.staging import Decision, Ranges, offsets_in, to_ranges
 from raptormq.protocol.codes import ResponseCode
+
+log = get_logger(__name__)
 
 _T = TypeVar("_T")
 _MESSAGE_OVERHEAD_BYTES = 200
@@ -218,18 +222,54 @@ def merged(parts: Iterable[StagedRows]) -> StagedRows | None:
     return StagedRows(query, batch, {broker: to_ranges(offsets) for broker, offsets in found.items()})
 
 
-def publish(commit: Commit, coordinator: str, rows: StagedRows, patience_s: float) -> int:
-    """Commit a batch at the coordinator, then its decision at all other groups. Return the number of messages.
+class Published(NamedTuple):
+    """The result of a commit."""
+
+    messages: int
+    """Number of published messages of the batch."""
+    is_repeated: bool
+    """Whether an earlier attempt with other lists was published instead of this one."""
+
+
+def publish(commit: Commit, coordinator: str, rows: StagedRows, patience_s: float) -> Published:
+    """Commit a batch at the coordinator, then its decision at all other groups.
 
     Raises:
         SendFailed: a broker refuses, does not respond, or makes no progress within the retry time. The batch may be
             partly published; a repeated commit publishes the rest.
+        DifferentReplay: a later batch of the query is published. The rows are not published.
     """
     decided = _commit(commit, coordinator, rows, rows.lists, patience_s)
     count = decided.message_count
     for broker in sorted(decided.decision.keys() - {coordinator}):
         count += _commit(commit, broker, rows, decided.decision, patience_s).message_count
-    return count
+    return Published(count, decided.decision != rows.lists)
+
+
+def check_replay(rows: StagedRows, found: Published, staged: int, *, fail: bool) -> None:
+    """Check that a batch of `staged` rows has as many messages as the attempt that was published before it, if any.
+
+    Raises:
+        DifferentReplay: the numbers differ, and `fail` is set.
+    """
+    if not found.is_repeated or found.messages == staged:
+        return
+    what = (
+        f"batch {rows.batch} of query {rows.query} was published before, with {found.messages} messages, but its"
+        f" repetition has {staged} rows, which are not in the topic"
+    )
+    if fail:
+        raise DifferentReplay(
+            f"{what}. {_OTHER_CHECKPOINT}. If the query's rows differ from run to run, set option"
+            " failOnDifferentReplay to false to accept the published ones"
+        )
+    log.warning("%s; continuing, because option failOnDifferentReplay is false", what)
+
+
+_OTHER_CHECKPOINT = (
+    "The checkpoint was restored from an older copy, or another query has a copy of it: start the query with a new"
+    " checkpoint, and set startingOffsets to where it continues"
+)
 
 
 def _commit(commit: Commit, broker: str, rows: StagedRows, decision: Decision, patience_s: float) -> StagedCommit:
@@ -242,6 +282,11 @@ def _commit(commit: Commit, broker: str, rows: StagedRows, decision: Decision, p
             raise SendFailed(
                 f"batch {rows.batch} of query {rows.query} could not be committed at {broker}: {error_text(error)}"
             ) from error
+        if answer.is_published and not answer.decision:
+            raise DifferentReplay(
+                f"the rows of batch {rows.batch} of query {rows.query} are not published, because {broker} reports that"
+                f" a later batch of the query is published. {_OTHER_CHECKPOINT}"
+            )
         if answer.is_published:
             return answer
         if answer.message_count > most:

@@ -26,7 +26,7 @@ from pyspark_raptormq.sink.options import SinkOptions, parse_sink_options
 from pyspark_raptormq.sink.rows import RowReader
 from pyspark_raptormq.sink.schema import check_schema
 from pyspark_raptormq.sink.sender import TaskSender
-from pyspark_raptormq.sink.stager import StagedRows, TaskStager, merged, publish
+from pyspark_raptormq.sink.stager import StagedRows, TaskStager, check_replay, merged, publish
 from pyspark_raptormq.task_process import spare_modules_in_collections
 from raptormq.logs import get_logger
 
@@ -141,6 +141,7 @@ def _publish(messages: Sequence[WriterCommitMessage | None], options: SinkOption
 
     Raises:
         SendFailed: a broker did not publish them.
+        DifferentReplay: the batch, or a later one, was published before with other rows.
     """
     parts = [message.staged for message in messages if isinstance(message, WrittenRows) and message.staged is not None]
     rows = merged(parts)
@@ -148,9 +149,10 @@ def _publish(messages: Sequence[WriterCommitMessage | None], options: SinkOption
         return
     cluster = cluster_of(options.connection)
     staging = cluster.staging(options.producer_group, options.producer_config())
-    commit = partial(cluster.commit_staged, staging)
-    count = publish(commit, coordinator, rows, options.connection.retry_timeout_s)
-    log.info("batch %d of query %s: published %d messages", rows.batch, rows.query, count)
+    commit = partial(cluster.commit_staged, staging, options.topic or "")
+    found = publish(commit, coordinator, rows, options.connection.retry_timeout_s)
+    check_replay(rows, found, _rows_of(messages), fail=options.fail_on_different_replay)
+    log.info("batch %d of query %s: published %d messages", rows.batch, rows.query, found.messages)
 
 
 def write_task(

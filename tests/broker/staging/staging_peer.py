@@ -33,11 +33,17 @@ async def staged(peer: Peer, found: Sequence[bytes], queue_id: int = 0, **more: 
 
 
 async def commit(
-    peer: Peer, offsets: Sequence[int], query: str = "q", batch: int = 0, others: Mapping[str, list[int]] | None = None
+    peer: Peer,
+    offsets: Sequence[int],
+    query: str = "q",
+    batch: int = 0,
+    others: Mapping[str, list[int]] | None = None,
+    topic: str | None = None,
 ) -> RemotingCommand:
-    """Commit these lists at broker-a."""
+    """Commit these lists at broker-a. `topic` is that of the query; older clients do not send it."""
     decision = {"broker-a": to_ranges(offsets)} | {name: to_ranges(each) for name, each in (others or {}).items()}
-    return await peer.call(RequestCode.COMMIT_STAGED, {"query": query, "batch": batch}, encode_decision(decision))
+    fields: dict[str, object] = {"query": query, "batch": batch} | ({} if topic is None else {"topic": topic})
+    return await peer.call(RequestCode.COMMIT_STAGED, fields, encode_decision(decision))
 
 
 async def committed(peer: Peer, offsets: Sequence[int], query: str = "q", batch: int = 0) -> RemotingCommand:

@@ -77,6 +77,25 @@ async def test_only_the_lists_of_the_first_commit_are_published(tmp_path: Path) 
         assert await visible(peer) == [[b"a", b"b"], []]
 
 
+async def test_a_repeated_commit_for_another_topic_is_refused_also_after_a_start(tmp_path: Path) -> None:
+    async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
+        first = await staged(peer, [b"a"])
+        await commit(peer, [first], topic="t")
+    async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
+        again = await staged(peer, [b"b"])
+        refused = await commit(peer, [again], topic="u")
+        assert (refused.code, (refused.remark or "")[:64]) == (
+            604,
+            "batch 0 of query q is committed for topic t, not for topic u: an",
+        )
+        by_rows = await commit(peer, [again], topic="")
+        assert "is committed for topic t, not for the topics of its rows" in (by_rows.remark or "")
+        for of_same_query in ("t", None):
+            answer = await commit(peer, [again], topic=of_same_query)
+            assert (answer.code, answer.body) == (0, b'{"broker-a":[[0,0]]}')
+        assert await visible(peer) == [[b"a"], []]
+
+
 async def test_a_start_remembers_commits(tmp_path: Path) -> None:
     async with running(tmp_path, STAGES) as broker, connected(broker) as peer:
         first, second = await staged(peer, [b"a"]), await staged(peer, [b"a"])

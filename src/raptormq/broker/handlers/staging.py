@@ -98,7 +98,7 @@ class StagingHandlers:
             decision = decode_decision(command.body)
         except BodyError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        wanted = CommitRecord(header.query, header.batch, decision, self._clock())
+        wanted = CommitRecord(header.query, header.batch, decision, self._clock(), topic=header.topic)
 
         def may_publish(topic: str) -> bool:
             return self._authorizer is None or self._authorizer(connection, command, to_send(topic))

@@ -2,11 +2,12 @@
 
 ::
 
-    commit      {"query", "batch", "decision", "at"}               lists of the batch; they must be published
+    commit      {"query", "batch", "decision", "at", "topic"}      lists of the batch; they must be published
     published   the same with "messages", "dropped" and "lost"     all lists are published
 
 A batch is committed when its commit record is in the log. The current or a later leader then publishes it. The
-published record repeats the decision, because a repeated commit request is answered from it.
+published record repeats the decision, because a repeated commit request is answered from it. "topic" is optional: the
+commits of older clients do not have it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class CommitRecord:
     committed_at: int
     """Time of the commit in ms since 1970."""
     outcome: Outcome | None = None
+    topic: str | None = None
+    """Topic to which the query writes, empty if its rows name their topics; None if unknown."""
 
     @property
     def batch_name(self) -> str:
@@ -59,6 +62,8 @@ class CommitRecord:
             "decision": encode_decision(self.decision).decode(),
             "at": self.committed_at,
         }
+        if self.topic is not None:
+            value["topic"] = self.topic
         if self.outcome is not None:
             value |= {
                 "messages": self.outcome.messages, "dropped": self.outcome.dropped, "lost": self.outcome.lost
@@ -86,6 +91,7 @@ def parse_commit(record: StoredMessage) -> CommitRecord:
             decode_decision(value["decision"].encode()),
             int(value["at"]),
             outcome,
+            None if value.get("topic") is None else str(value["topic"]),
         )
     except (BodyError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise RecordError(f"the commit record at log offset {record.physical_offset} is damaged: {error}") from None

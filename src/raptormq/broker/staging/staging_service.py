@@ -245,10 +245,10 @@ class StagingService:
 
         Returns:
             The effective commit. Without an outcome the batch is still being published. With an empty decision a later
-            batch of the query is already published.
+            batch of the query is already published, and the lists are not.
 
         Raises:
-            Refused: the lists cannot be published; nothing has changed.
+            Refused: the lists cannot be published, or the batch is committed for another topic; nothing has changed.
             StorageError: the commit record was not stored, or it is not known yet whether it was, or the batch is
                 committed and cannot be published now.
         """
@@ -263,8 +263,10 @@ class StagingService:
                 )
             known = await self._known(record.query, record.batch)
             if known is not None:
+                _check_topic(record, known)
                 return known
             commit = self._open.get(record.batch_name) or await self._decide(record, may_publish)
+            _check_topic(record, commit.record)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await commit.done.wait()
@@ -458,6 +460,20 @@ class StagingService:
 def _is_state_of_store(error: Exception) -> bool:
     """Return whether an error concerns all records: a full or failed disk, or another leader."""
     return isinstance(error, StorageError) and type(error) is not StorageError
+
+
+def _check_topic(repeated: CommitRecord, first: CommitRecord) -> None:
+    """Refuse the commit of a query that writes to another topic: the two queries have copies of one checkpoint."""
+    if None not in (repeated.topic, first.topic) and repeated.topic != first.topic:
+        raise _refused(
+            f"batch {first.batch} of query {first.query} is committed for {_described(first.topic)}, not for"
+            f" {_described(repeated.topic)}: another query has a copy of the checkpoint, or the topic was changed"
+            " before the batch was complete"
+        )
+
+
+def _described(topic: str | None) -> str:
+    return f"topic {topic}" if topic else "the topics of its rows"
 
 
 def _messages(records: list[PendingRecord]) -> int:

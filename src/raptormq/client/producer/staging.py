@@ -19,9 +19,13 @@ from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Decision, Ranges, decode_decision, encode_decision
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
-from raptormq.protocol.headers.staging import CommitStagedResponseHeader, StageBatchResponseHeader
+from raptormq.protocol.headers.staging import (
+    CommitStagedRequestHeader,
+    CommitStagedResponseHeader,
+    StageBatchResponseHeader,
+)
 from raptormq.protocol.message import Message, MessageQueue
-from raptormq.protocol.schema import decode_header
+from raptormq.protocol.schema import decode_header, encode_header
 from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC
 
 
@@ -29,7 +33,8 @@ class StagedCommit(NamedTuple):
     """The response to a commit."""
 
     decision: Decision
-    """The effective decision, possibly of an earlier commit; empty if a later batch of the query is published."""
+    """The effective decision, possibly of an earlier commit. It is empty if a later batch of the query is published;
+    the lists of the commit are then not published."""
     is_published: bool
     """False while the broker is still publishing; the commit must then be repeated."""
     message_count: int
@@ -108,15 +113,20 @@ class StagingClient(InstanceClient):
 
         return await call_broker(instance.routes, queue, call)
 
-    async def commit(self, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]) -> StagedCommit:
+    async def commit(
+        self, broker: str, query: str, batch: int, decision: Mapping[str, Ranges], topic: str | None = None
+    ) -> StagedCommit:
         """Request a broker group to publish its lists of a batch.
+
+        `topic` is the topic to which the query writes, empty if its rows name their topics. The broker refuses a batch
+        that it has committed for another topic.
 
         Raises:
             ServerError: the broker refuses the commit.
             NoRoute: the group has no master.
             TransportError: the broker, or every name server, does not respond.
         """
-        answer, address = await self._request(broker, query, batch, encode_decision(decision))
+        answer, address = await self._request(broker, query, batch, encode_decision(decision), topic)
         require_success(answer, address)
         found = decode_header(CommitStagedResponseHeader, answer.ext_fields)
         held = decode_decision(answer.body) if answer.body else {}
@@ -129,13 +139,16 @@ class StagingClient(InstanceClient):
             return answer.code == ResponseCode.INVALID_PARAMETER
         raise ServerError(answer.code, answer.remark or "", address)
 
-    async def _request(self, broker: str, query: str, batch: int, body: bytes) -> tuple[RemotingCommand, str]:
+    async def _request(
+        self, broker: str, query: str, batch: int, body: bytes, topic: str | None = None
+    ) -> tuple[RemotingCommand, str]:
         instance = self._started_instance()
         found = (await fetch_cluster(instance.name_servers)).brokers.get(broker)
         address = None if found is None else found.broker_addrs.get(MASTER_ID)
         if address is None:
             raise NoRoute(f"broker {broker} has no master now")
-        command = RemotingCommand(RequestCode.COMMIT_STAGED, {"query": query, "batch": str(batch)}, body)
+        fields = encode_header(CommitStagedRequestHeader(query, batch, topic))
+        command = RemotingCommand(RequestCode.COMMIT_STAGED, fields, body)
         return await instance.pool.request(address, command, instance.config.request_timeout), address
 
 

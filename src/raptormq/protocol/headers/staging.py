@@ -31,12 +31,16 @@ class CommitStagedRequestHeader(Header):
 
     query: str
     batch: int
+    topic: str | None = None
+    """The topic to which the query writes, empty if its rows name their topics. The first commit of a batch stores it,
+    and a repeated commit for another topic is refused. Older clients do not send it.
+    """
 
 
 @dataclass(slots=True)
 class CommitStagedResponseHeader(Header):
     """31032. The body is the decision in effect, possibly that of an earlier request. It is empty if a later batch of
-    the query was committed.
+    the query is published; the lists of the request are then not published.
     """
 
     is_published: bool
