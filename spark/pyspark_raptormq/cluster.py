@@ -146,6 +146,21 @@ class Cluster:
         except NoRoute as error:
             raise MissingTopic(f"topic {topic} does not exist, or none of its brokers is available") from error
 
+    def lost_queues(self) -> list[MessageQueue]:
+        """Return the readable queues of broker groups that are not registered any more, as far as the name servers know
+        them, sorted.
+
+        Raises:
+            NameServerUnreachable: No name server responded.
+        """
+        lost = self._first_contact("", self._admin.lost_brokers)
+        return sorted(
+            MessageQueue(topic, broker, number)
+            for broker, topics in lost.items()
+            for topic, count in topics.items()
+            for number in range(count)
+        )
+
     def producer(self, group: str, config: ProducerConfig) -> Producer:
         """Return the producer of a group; create it at the first call. It must be used on the event loop (see
         `run`)."""

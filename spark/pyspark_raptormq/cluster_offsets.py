@@ -6,12 +6,13 @@ Uses `options` and `cluster`; used by `reader` and `stream_progress`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_recreated
-from pyspark_raptormq.errors import MissingTopic, OptionError
+from pyspark_raptormq.errors import BrokerUnavailable, MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, recreated, without
@@ -23,6 +24,8 @@ from raptormq.protocol.topic_names import DLQ_PREFIX, RETRY_PREFIX, is_system_to
 
 log = get_logger(__name__)
 
+_LOST_PAUSE_S = 0.5
+"""Time in seconds between two requests for the brokers that are not available."""
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ class Bounds(Protocol):
 
     def topics(self) -> list[str]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
+    def lost_queues(self) -> list[MessageQueue]: ...
     def topic_ids(self, queues: Sequence[MessageQueue]) -> TopicIds: ...
     def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
@@ -61,6 +65,65 @@ def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue
                 raise
             log.warning("%s; the topic is skipped", error)
     return sorted(queues)
+
+
+def available_queues(
+    options: SourceOptions, bounds: Bounds, takes: Callable[[MessageQueue], bool]
+) -> list[MessageQueue]:
+    """Return the queues of a batch query, sorted. Errors are those of `check_available` and `selected_queues`."""
+    while True:
+        check_available(options, bounds, takes)
+        queues = selected_queues(options, bounds)
+        # A broker may have been lost before the routes were requested.
+        if not options.fail_on_unavailable_broker or not _missing(options, bounds, takes):
+            return queues
+
+
+def check_available(
+    options: SourceOptions,
+    bounds: Bounds,
+    takes: Callable[[MessageQueue], bool],
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the brokers of all selected queues are registered, at most for the retry time. Without option
+    failOnUnavailableBroker, log a warning with the number of missing queues.
+
+    A route contains only available brokers, so a batch query would otherwise read a part of a topic.
+
+    Args:
+        options: the options of the query.
+        bounds: requests to the brokers.
+        takes: returns whether filters permit messages of a queue.
+        clock: returns the time in seconds.
+        pause: waits for a number of seconds.
+
+    Raises:
+        BrokerUnavailable: A broker is not registered.
+    """
+    deadline = clock() + (options.connection.retry_timeout_s if options.fail_on_unavailable_broker else 0.0)
+    while missing := _missing(options, bounds, takes):
+        topics = ", ".join(sorted({queue.topic for queue in missing}))
+        brokers = ", ".join(sorted({queue.broker_name for queue in missing}))
+        what = f"{len(missing)} queues of {topics} cannot be read, because {brokers} is not available"
+        if not options.fail_on_unavailable_broker:
+            log.warning("%s; they are skipped, because option failOnUnavailableBroker is false", what)
+            return
+        if clock() + _LOST_PAUSE_S > deadline:
+            raise BrokerUnavailable(
+                f"{what}. Start the broker, or set option failOnUnavailableBroker to false to read the other queues"
+            )
+        pause(_LOST_PAUSE_S)
+
+
+def _missing(options: SourceOptions, bounds: Bounds, takes: Callable[[MessageQueue], bool]) -> list[MessageQueue]:
+    """Return the selected queues of brokers that are not registered."""
+    by_pattern = options.topic_pattern is not None
+    return [
+        queue
+        for queue in bounds.lost_queues()
+        if takes(queue) and is_named(options, queue) and not (by_pattern and not _is_for_applications(queue.topic))
+    ]
 
 
 def with_topic_ids(bounds: Bounds, queues: Sequence[MessageQueue], ask: Callable[[TopicIds], T]) -> tuple[T, TopicIds]:

@@ -189,7 +189,7 @@ def rewrite(checkpoint: Path, target: str, source: int, name_servers: str | None
         raise CheckpointError(f"source {source} of {checkpoint} is not a RaptorMQ source; these are: {_listed(known)}")
     before = known[source]
     wanted, ids = _wanted(target, before, name_servers)
-    after = StreamOffset(before.queues | wanted, None, _ids_after(before.topic_ids, wanted, ids))
+    after = StreamOffset(before.queues | wanted, None, _ids_after(before.topic_ids, wanted, ids), before.since_ms)
     confirm(f"Rewrite {sum(before.queues.get(q) != o for q, o in wanted.items())} offsets of {checkpoint}?", yes=yes)
     lines = list(logged.sources)
     lines[source] = json.dumps(after.to_document())
@@ -202,7 +202,7 @@ def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tupl
     ids: TopicIds = {}
     if target.lstrip().startswith("{"):
         try:
-            given, ids = parse_offsets(target)
+            given, ids, _ = parse_offsets(target)
         except OffsetFormatError as error:
             raise click.BadParameter(str(error), param_hint="--to") from error
         if not any(offset in (EARLIEST, LATEST) for offset in given.values()):

@@ -9,6 +9,7 @@
     `- ClientError
        |- NameServerUnreachable
        |- MissingTopic      the topic has no route
+       |- BrokerUnavailable queues to read belong to a broker that is not available (option failOnUnavailableBroker)
        |- DataLoss          messages to read are missing (option failOnDataLoss)
        |- RowError          a row cannot be converted to a message
        |- SendFailed        rows were not acknowledged within the retry time
@@ -44,6 +45,10 @@ class NameServerUnreachable(ClientError):
 
 class MissingTopic(ClientError):
     """A topic has no route."""
+
+
+class BrokerUnavailable(ClientError):
+    """A batch query would not read all queues, because a broker is not available."""
 
 
 class DataLoss(ClientError):

@@ -2,13 +2,19 @@
 
 Entries are sorted by topic, broker and queue number, so that equal offsets have equal texts::
 
-    {"v": 2,
+    {"v": 3,
      "i": {"flights": {"broker-a": "5f0c..."}},               topic id per topic and broker
      "q": {"flights": {"broker-a": {"0": 123, "1": 98}}},     next offset to read, per queue
+     "t": 1760000000000,                                      time at which other queues begin, in ms since 1970
      "s": {"flights": {"broker-a": {"0": 100, "1": 98}}}}     start of the query, only until the first batch was read
 
-Version 1 has no field `i`. It is written if no broker provides topic ids; brokers of Apache RocketMQ do not. A topic
-that is deleted and created again gets another id (`raptormq.protocol.topic_ids`); a missing id is not compared.
+Version 2 has no field `t`, version 1 also no field `i`. A document has the lowest version with its fields. A topic that
+is deleted and created again gets another id (`raptormq.protocol.topic_ids`); a missing id is not compared, because
+brokers of Apache RocketMQ do not provide ids.
+
+`t` is the start of a query that does not start at the earliest offset: its `startingTimestamp`, or for "latest" the
+time of its first start. Queues that are not in the document begin with the first message of that time: queues that are
+newer, and queues of a broker that was down when the query started. Without `t` they begin with their first message.
 
 `s` is needed because Spark stores only the *end* of a batch, and requests the initial offset again when it replans the
 first batch. A start of "latest" would then have advanced, and messages would be skipped without notice.
@@ -31,13 +37,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark_raptormq.errors import OffsetFormatError
 from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.message import MessageQueue
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_WITHOUT_TIME = 2
 _WITHOUT_IDS = 1
 _FIRST = "f"
 _BEHIND = "offsetsBehindLatest"
@@ -81,6 +88,8 @@ class StreamOffset:
     """Start offsets of the query; None after the first batch."""
     topic_ids: TopicIds = field(default_factory=dict)
     """Topic ids of the queues in `queues` and `start`, as far as known."""
+    since_ms: int | None = None
+    """Time in ms since 1970 at which queues begin that are not in `queues`; None for their first message."""
 
     @property
     def at_start(self) -> bool:
@@ -89,13 +98,16 @@ class StreamOffset:
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
-        document: dict[str, Any] = {"v": FORMAT_VERSION if self.topic_ids else _WITHOUT_IDS}
+        version = _WITHOUT_TIME if self.topic_ids else _WITHOUT_IDS
+        document: dict[str, Any] = {"v": version if self.since_ms is None else FORMAT_VERSION}
         if self.topic_ids:
             by_topic: dict[str, dict[str, str]] = {}
             for topic, broker in sorted(self.topic_ids):
                 by_topic.setdefault(topic, {})[broker] = self.topic_ids[topic, broker]
             document["i"] = by_topic
         document["q"] = to_levels(self.queues)
+        if self.since_ms is not None:
+            document["t"] = self.since_ms
         if self.start is not None:
             document["s"] = to_levels(self.start)
         return document
@@ -166,13 +178,24 @@ def stream_offset(document: object) -> StreamOffset:
         raise OffsetFormatError(f"an offset must be a JSON object, not {_kind(document)}")
     if not _is_versioned(document):
         return StreamOffset(_from_levels(document, lowest=0))
-    queues, topic_ids = _versioned_queues(document, lowest=0, allowed=("q", "s"))
+    given = _versioned_queues(document, lowest=0, allowed=("q", "s"))
     start = document.get("s")
-    return StreamOffset(queues, None if start is None else _from_levels(start, lowest=0), topic_ids)
+    first = None if start is None else _from_levels(start, lowest=0)
+    return StreamOffset(given.queues, first, given.topic_ids, given.since_ms)
 
 
-def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
-    """Parse the JSON text of an option. Return offsets, which may be `EARLIEST` (-2) or `LATEST` (-1), and topic ids.
+class GivenOffsets(NamedTuple):
+    """Offsets in the JSON text of an option."""
+
+    queues: QueueOffsets
+    """Offsets, which may be `EARLIEST` (-2) or `LATEST` (-1)."""
+    topic_ids: TopicIds
+    since_ms: int | None = None
+    """The field `t` of a document of a checkpoint."""
+
+
+def parse_offsets(text: str) -> GivenOffsets:
+    """Parse the JSON text of an option.
 
     Raises:
         OffsetFormatError: The text is not JSON or has neither of the two formats.
@@ -183,7 +206,7 @@ def parse_offsets(text: str) -> tuple[QueueOffsets, TopicIds]:
     if _is_versioned(document):
         # The additional fields permit documents copied from a progress report.
         return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND))
-    return _from_levels(document, lowest=EARLIEST), {}
+    return GivenOffsets(_from_levels(document, lowest=EARLIEST), {})
 
 
 def parse_timestamps(text: str) -> QueueOffsets:
@@ -235,20 +258,20 @@ def _is_versioned(document: dict[str, Any]) -> bool:
     return "v" in document and not isinstance(document["v"], dict)
 
 
-def _versioned_queues(
-    document: dict[str, Any], *, lowest: int, allowed: tuple[str, ...]
-) -> tuple[QueueOffsets, TopicIds]:
+def _versioned_queues(document: dict[str, Any], *, lowest: int, allowed: tuple[str, ...]) -> GivenOffsets:
     version = document["v"]
-    if isinstance(version, bool) or version not in (_WITHOUT_IDS, FORMAT_VERSION):
+    if isinstance(version, bool) or version not in (_WITHOUT_IDS, _WITHOUT_TIME, FORMAT_VERSION):
         raise OffsetFormatError(
             f"offset format version {version!r} is not supported; this connector writes version {FORMAT_VERSION}"
         )
-    unknown = sorted(set(document) - {"v", *allowed, *(("i",) if version == FORMAT_VERSION else ())})
+    later = {_WITHOUT_IDS: (), _WITHOUT_TIME: ("i",), FORMAT_VERSION: ("i", "t")}
+    unknown = sorted(set(document) - {"v", *allowed, *later[version]})
     if unknown:
         raise OffsetFormatError(f"unknown field {unknown[0]!r} in an offset of version {version}")
     if "q" not in document:
         raise OffsetFormatError(f"an offset of version {version} must have a field 'q'")
-    return _from_levels(document["q"], lowest=lowest), _topic_ids(document.get("i", {}))
+    since_ms = None if document.get("t") is None else _whole(document["t"], 0, _MAX_OFFSET, "time t")
+    return GivenOffsets(_from_levels(document["q"], lowest=lowest), _topic_ids(document.get("i", {})), since_ms)
 
 
 def _topic_ids(levels: object) -> TopicIds:

@@ -40,7 +40,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class Position:
-    """Position at which reading starts or ends. At most one field besides `topic_ids` is set."""
+    """Position at which reading starts or ends. At most one field besides `topic_ids` and `since_ms` is set."""
 
     word: str | None = None
     """`earliest` or `latest`."""
@@ -48,6 +48,8 @@ class Position:
     """Offset per queue; values may be `offsets.EARLIEST` or `offsets.LATEST`."""
     topic_ids: TopicIds = field(default_factory=dict)
     """Topic ids of the offsets, if the JSON text has them."""
+    since_ms: int | None = None
+    """Time in milliseconds since 1970 at which queues without offsets begin, if the JSON text has it."""
     timestamp_ms: int | None = None
     """Time in milliseconds since 1970; selects the first message stored at or after that time."""
     timestamps: QueueOffsets | None = None
@@ -90,6 +92,9 @@ class SourceOptions:
     """Option `maxRowsPerPartition`: maximum offsets per task; queues are split to meet it."""
     fail_on_data_loss: bool = True
     """Option `failOnDataLoss`: whether missing offsets fail the query. Otherwise they are skipped with a warning."""
+    fail_on_unavailable_broker: bool = True
+    """Option `failOnUnavailableBroker`, batch only: whether the query fails if a broker of queues to read is not
+    available. Otherwise they are skipped with a warning."""
     fail_on_damage: bool = True
     """Option `failOnDamage`: whether damaged messages and batches fail the query. Otherwise they are skipped with a
     warning."""
@@ -221,8 +226,8 @@ def _position(text: str) -> Position:
         return Position(word=word)
     if not text.lstrip().startswith("{"):
         raise OffsetFormatError(f"must be earliest, latest or JSON, not {text!r:.40}")
-    offsets, topic_ids = parse_offsets(text)
-    return Position(offsets=offsets, topic_ids=topic_ids)
+    given = parse_offsets(text)
+    return Position(offsets=given.queues, topic_ids=given.topic_ids, since_ms=given.since_ms)
 
 
 def _timestamp(text: str) -> Position:
@@ -261,6 +266,7 @@ _OPTIONS: OptionTable = {
     "minPartitions": ("min_partitions", at_least(1)),
     "maxRowsPerPartition": ("max_rows_per_partition", at_least(1)),
     "failOnDataLoss": ("fail_on_data_loss", boolean),
+    "failOnUnavailableBroker": ("fail_on_unavailable_broker", boolean),
     "failOnDamage": ("fail_on_damage", boolean),
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
@@ -269,7 +275,7 @@ _OPTIONS: OptionTable = {
     "pullBytes": ("pull_bytes", size),
     "verifyCrc": ("verify_crc", boolean),
 }
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "failOnUnavailableBroker")
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",

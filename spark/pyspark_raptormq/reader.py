@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.cluster_offsets import (
+    available_queues,
     check_assigned,
     check_bounds,
     offsets_at,
-    selected_queues,
     with_topic_ids,
     without_recreated_topics,
 )
@@ -42,8 +42,8 @@ class RaptorMQReader(DataSourceReader):
         """Plan one task per non-empty queue. Options `minPartitions` and `maxRowsPerPartition` split large queues.
         Small queues share a task."""
         options, cluster = self._options, cluster_of(self._options.connection)
+        queues = available_queues(options, cluster, self._pushed.takes)
         check_assigned(options, cluster)
-        queues = selected_queues(options, cluster)
         (start, end), ids = with_topic_ids(cluster, queues, lambda ids: self._bounds(queues, ids))
         wanted = self._narrowed(ranges_between(start, end))
         ranges = split_ranges(wanted, options.min_partitions, options.max_rows_per_partition)

@@ -2,7 +2,8 @@
 
     start --(latest offsets, limit)--> end --(split)--> ranges
 
-- A new queue is read from its first message.
+- A queue that is not known is new, or its broker was down when the query started. It is read from its first message, or
+  from the first message of the time at which the query starts to read (`StreamOffset.since_ms`).
 - A queue of an unavailable broker keeps its offset.
 - If a queue ends before its start offset, messages were lost. It is then read from its first message.
 - If a topic was recreated, its unread messages were lost. Its queues are read from their first message.
@@ -39,7 +40,7 @@ from pyspark_raptormq.offsets import (
     recreated,
     without,
 )
-from pyspark_raptormq.options import EARLIEST, SourceOptions
+from pyspark_raptormq.options import EARLIEST, LATEST, SourceOptions
 from pyspark_raptormq.planner import QueueRange, limit_offsets, ranges_between, split_ranges
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
@@ -51,12 +52,19 @@ log = get_logger(__name__)
 class StreamProgress:
     """Offsets of one streaming query."""
 
-    def __init__(self, options: SourceOptions, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        bounds: Bounds,
+        clock: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._options = options
         self._bounds = bounds
         self._initial: StreamOffset | None = None
         self._start_checked = False
         self._clock = clock
+        self._now_ms = now_ms
         self._last_batch_s = -math.inf
         self._last_ends: QueueOffsets | None = None
         self._latest: ReportedEnds | None = None
@@ -75,11 +83,18 @@ class StreamProgress:
     def initial(self) -> StreamOffset:
         """Return the start of a new query. It is computed once, because Spark requests it twice and "latest" moves."""
         if self._initial is None:
+            since_ms = self._since_ms()  # before the ends are requested, so that no message is skipped
             check_assigned(self._options, self._bounds)
             queues = selected_queues(self._options, self._bounds)
             start, ids = with_topic_ids(self._bounds, queues, lambda ids: self._start(queues, ids))
-            self._initial = StreamOffset(start, start, _of_places(ids, start))
+            self._initial = StreamOffset(start, start, _of_places(ids, start), since_ms)
         return self._initial
+
+    def _since_ms(self) -> int | None:
+        position = self._options.start
+        if position.word == LATEST:
+            return self._now_ms()
+        return position.since_ms if position.timestamp_ms is None else position.timestamp_ms
 
     def _start(self, queues: Sequence[MessageQueue], ids: TopicIds) -> QueueOffsets:
         position = without_recreated_topics(self._options.start, ids, fail=self._options.fail_on_data_loss)
@@ -121,7 +136,7 @@ class StreamProgress:
         changed = recreated(start.topic_ids, told)
         self._report_recreated(changed)
         known = without(start.queues, changed)
-        begin = self._begin(known, real)
+        begin = self._begin(known, real, changed, start.since_ms)
         ends = real
         if self._last_ends is not None:
             ends = {queue: min(end, self._last_ends[queue]) for queue, end in real.items() if queue in self._last_ends}
@@ -143,7 +158,7 @@ class StreamProgress:
             return start
         self._last_batch_s = self._clock()
         first = known | {queue: begin[queue] for queue in anew}
-        return StreamOffset(known | moved, first if start.at_start else None, ids)
+        return StreamOffset(known | moved, first if start.at_start else None, ids, start.since_ms)
 
     def _may_wait(self, rows: int, min_rows: int) -> bool:
         """Return whether a batch of `rows` offsets waits for more. The first batch of a run never waits."""
@@ -170,12 +185,22 @@ class StreamProgress:
             log.info("the reported lag may include deleted messages: %s", error)
             return {}
 
-    def _begin(self, start: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
+    def _begin(
+        self, start: QueueOffsets, real: QueueOffsets, changed: Sequence[Place], since_ms: int | None
+    ) -> QueueOffsets:
         shrunk = [queue for queue in real if real[queue] < start.get(queue, 0)]
         for queue in shrunk:
             self._report_shrunk(start, real, queue)
         unknown = [queue for queue in real if queue not in start]
-        return start | self._bounds.min_offsets(sorted({*unknown, *shrunk}))
+        return start | self._first_of(unknown, changed, since_ms) | self._bounds.min_offsets(sorted(shrunk))
+
+    def _first_of(self, queues: Sequence[MessageQueue], changed: Sequence[Place], since_ms: int | None) -> QueueOffsets:
+        """Return where queues begin that have no offset. All messages of a topic that was recreated are new."""
+        if since_ms is None:
+            return self._bounds.min_offsets(queues)
+        anew = [queue for queue in queues if place_of(queue) in changed]
+        others = [queue for queue in queues if place_of(queue) not in changed]
+        return self._bounds.min_offsets(anew) | self._bounds.offsets_by_time(others, since_ms)
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         """Return the ranges of the tasks of a batch.
@@ -186,7 +211,8 @@ class StreamProgress:
         """
         # `end` has a start if it is the end of the first batch, which an earlier run of the query may have planned.
         begin, ids = (end.start, end.topic_ids) if end.start is not None else (start.queues, start.topic_ids)
-        begin = without(begin, recreated(ids, end.topic_ids))
+        changed = recreated(ids, end.topic_ids)
+        begin = without(begin, changed)
         moved = {queue: offset for queue, offset in end.queues.items() if begin.get(queue) != offset}
         gone = recreated(end.topic_ids, self._bounds.topic_ids(sorted(moved))) if moved else []
         self._report_recreated(gone)
@@ -194,8 +220,8 @@ class StreamProgress:
         shrunk = [queue for queue, offset in ends.items() if offset < begin.get(queue, 0)]
         for queue in shrunk:
             self._report_shrunk(begin, ends, queue)
-        unknown = [queue for queue in ends if queue not in begin or queue in shrunk]
-        first = begin | self._bounds.min_offsets(unknown) if unknown else begin
+        unknown = [queue for queue in ends if queue not in begin]
+        first = begin | self._first_of(unknown, changed, end.since_ms) | self._bounds.min_offsets(shrunk)
         ranges = [QueueRange(queue, first[queue], ends[queue]) for queue in sorted(ends)]
         return split_ranges(
             [each for each in ranges if each.rows > 0],

@@ -9,7 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raptormq.namesrv.table import DEFAULT_EXPIRY_MS, MasterAddress, Registration, RegistrationRefused, RouteTable
+from raptormq.namesrv.table import (
+    DEFAULT_EXPIRY_MS,
+    LOST_GROUP_MS,
+    MAX_LOST_GROUPS,
+    MasterAddress,
+    Registration,
+    RegistrationRefused,
+    RouteTable,
+)
 from raptormq.protocol.bodies.route import QueueData
 from raptormq.protocol.bodies.topic_config import DataVersion, TopicConfig, TopicConfigTable
 
@@ -227,6 +235,47 @@ def test_topics_are_deleted_everywhere_or_in_one_cluster() -> None:
     table.delete_topic("t")
     assert "t" not in table.queues
     table.delete_topic("never-seen")
+
+
+def test_a_group_without_brokers_is_remembered_with_its_queues_until_it_registers() -> None:
+    table = RouteTable()
+    table.register(registration("broker-a", address="10.0.0.1:1", cluster="c1"), T0)
+    table.register(registration("broker-b", address="10.0.0.2:1", channel="b"), T0)
+    table.register(registration("broker-b", 1, address="10.0.0.3:1", channel="slave"), T0)
+    table.channel_closed("b")
+    assert not table.lost
+    table.channel_closed("slave")
+    table.unregister("broker-a", "10.0.0.1:1")
+    assert {name: set(group.queues) for name, group in table.lost.items()} == {
+        "broker-a": {"t", "u"},
+        "broker-b": {"t", "u"},
+    }
+    table.delete_topic("t", "c1")
+    assert {name: set(group.queues) for name, group in table.lost.items()} == {
+        "broker-a": {"u"},
+        "broker-b": {"t", "u"},
+    }
+    table.register(registration("broker-b", address="10.0.0.9:1"), T0)
+    assert set(table.lost) == {"broker-a"}
+
+
+def test_a_lost_group_is_forgotten_after_72_hours() -> None:
+    table = RouteTable()
+    table.register(registration(timeout_ms=10_000), T0)
+    table.expire(T0 + 10_001)
+    table.expire(T0 + 10_001 + LOST_GROUP_MS)
+    assert set(table.lost) == {"broker-a"}
+    table.expire(T0 + 10_002 + LOST_GROUP_MS)
+    assert not table.lost
+
+
+def test_the_first_of_too_many_lost_groups_is_forgotten() -> None:
+    table = RouteTable()
+    for number in range(MAX_LOST_GROUPS + 1):
+        table.register(registration(f"broker-{number}", channel=number), T0)
+        table.channel_closed(number)
+    assert len(table.lost) == MAX_LOST_GROUPS
+    assert "broker-0" not in table.lost
 
 
 def test_topics_registered_by_hand_need_a_known_broker() -> None:

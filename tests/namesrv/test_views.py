@@ -57,6 +57,17 @@ def test_the_lowest_slave_is_shown_as_acting_master_when_asked_for() -> None:
     assert table.groups["broker-a"].addresses == {1: "a:1", 2: "a:2"}
 
 
+def test_cluster_info_has_the_readable_queues_of_lost_groups_on_request_only() -> None:
+    table = RouteTable()
+    register(table, "broker-a", 0, "a:1", "t", "u")
+    register(table, "broker-b", 0, "b:1", "t", "v")
+    table.queues["v"]["broker-b"] = QueueData("broker-b", 8, 8, 2)
+    table.unregister("broker-b", "b:1")
+    assert views.cluster_info(table).lost == {}
+    info = views.cluster_info(table, with_lost=True)
+    assert (set(info.brokers), info.lost) == ({"broker-a"}, {"broker-b": {"t": 8}})
+
+
 def test_cluster_info_groups_brokers_by_cluster() -> None:
     table = RouteTable()
     register(table, "broker-a", 0, "a:1", "t", "u", cluster="one")

@@ -171,6 +171,9 @@ def test_routes_round_trip_with_quoted_keys() -> None:
 def test_cluster_info_and_lists_round_trip() -> None:
     info = route.ClusterInfo({"b": route.BrokerData("c", "b", {0: "h:1"})}, {"c": ["b"]})
     assert route.ClusterInfo.from_json(info.to_json()) == info
+    lost = route.ClusterInfo({}, {}, {"b": {"t": 4}, "d": {}})
+    assert route.ClusterInfo.from_json(lost.to_json()) == lost
+    assert info.merged_with(lost).lost == lost.merged_with(info).lost == {"d": {}}
     assert route.TopicList.from_json(route.TopicList(["t"], "h:1").to_json()) == route.TopicList(["t"], "h:1")
     assert heartbeat.decode_consumer_ids(heartbeat.encode_consumer_ids(["a"])) == ["a"]
     assert queues.decode_kv_table(queues.encode_kv_table({"k": "v"})) == {"k": "v"}

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pyspark_raptormq.cluster_offsets import check_assigned, check_bounds, offsets_at, selected_queues
+from pyspark_raptormq.cluster_offsets import (
+    available_queues,
+    check_assigned,
+    check_available,
+    check_bounds,
+    offsets_at,
+    selected_queues,
+)
 from pyspark_raptormq.connection import Connection
-from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
+from pyspark_raptormq.errors import BrokerUnavailable, DataLoss, MissingTopic, OptionError
 from pyspark_raptormq.offsets import EARLIEST, LATEST
 from pyspark_raptormq.options import Position, SourceOptions
 from raptormq.protocol.message import MessageQueue
@@ -15,6 +24,7 @@ from tests.spark.test_stream_progress import Topic
 Q0, Q1, Q2 = (MessageQueue("t", "broker-a", number) for number in range(3))
 TOPIC = Topic(q0=(3, 10), q1=(0, 5), q2=(0, 0))
 QUEUES = [Q0, Q1, Q2]
+AWAY = MessageQueue("t", "broker-b", 0)
 
 
 def test_words() -> None:
@@ -85,3 +95,57 @@ def test_a_topic_that_went_away_is_left_out_if_asked() -> None:
         == QUEUES
     )
     assert selected_queues(SourceOptions(Connection(server), topic_pattern="t|other"), TOPIC) == QUEUES
+
+
+class Lossy(Topic):
+    """A topic with a queue of a broker that is registered again after a number of requests."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__(q0=(3, 10))
+        self.requests = requests
+
+    def lost_queues(self) -> list[MessageQueue]:
+        self.requests -= 1
+        away = [MessageQueue(topic, "broker-b", 0) for topic in ("other", "rmq_sys_x", "t")]
+        return away if self.requests >= 0 else []
+
+
+def check(options: SourceOptions, bounds: Lossy, *brokers: str) -> float:
+    """Check with a clock that only pauses advance. Return the time in seconds."""
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    check_available(options, bounds, lambda queue: not brokers or queue.broker_name in brokers, lambda: now[0], pause)
+    return now[0]
+
+
+@pytest.mark.parametrize("choice", [{"topics": ("t",)}, {"topic_pattern": "t|r.*"}, {"queues": (AWAY,)}])
+def test_a_batch_waits_for_the_brokers_of_its_queues_and_then_fails(choice: dict[str, Any]) -> None:
+    options = SourceOptions(Connection(("127.0.0.1:1",), retry_timeout_s=3.0), **choice)
+    assert 0.0 < check(options, Lossy(2)) < 3.0
+    with pytest.raises(BrokerUnavailable, match=r"^1 queues of t cannot be read, because broker-b is not available"):
+        check(options, Lossy(100))
+    assert check(options, Lossy(100), "broker-a") == 0.0
+
+
+def test_a_batch_that_may_skip_queues_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:
+    options = SourceOptions(Connection(("127.0.0.1:1",)), topics=("t", "other"), fail_on_unavailable_broker=False)
+    assert check(options, Lossy(100)) == 0.0
+    assert "2 queues of other, t cannot be read, because broker-b is not available; they are skipped" in caplog.text
+
+
+def test_a_broker_that_is_lost_before_the_routes_are_requested_is_waited_for() -> None:
+    class Racing(Lossy):
+        routes = 0
+
+        def queues(self, topic: str) -> list[MessageQueue]:
+            self.routes += 1
+            if self.routes == 1:
+                self.requests = 1
+                return [Q0]
+            return [Q0, AWAY]
+
+    options = SourceOptions(Connection(("127.0.0.1:1",)), topics=("t",))
+    assert available_queues(options, Racing(0), lambda _: True) == [Q0, AWAY]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 from pyspark import TaskContext
@@ -16,72 +14,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from raptormq.client import AdminClient, Message, PullConsumer
-from tests.faults.broker_process import process, serving
+from raptormq.client import Message
 from tests.names import unique
 from tests.spark.sending import create_topic, send
 from tests.spark.task_progress import POLL_S, wait_for_tasks
+from tests.spark.two_groups import GROUPS, TOPIC, TwoGroups
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-TOPIC = "cleaned"
-GROUPS = ("broker-a", "broker-b")
 ROWS = 1_000
 STAGING_TASKS = 2
 LAST_TASK = 2
 """The task without rows, which starts after another one has ended."""
-
-
-class TwoGroups:
-    """A name server and two brokers, each of which can be killed and started again on its port and store."""
-
-    def __init__(self, folder: Path, ports: list[int]) -> None:
-        self._folder = folder
-        self._name_server_port = ports[0]
-        self._ports = dict(zip(GROUPS, ports[1:], strict=True))
-        self._opened = AsyncExitStack()
-        self._brokers: dict[str, Popen[bytes]] = {}
-        self.name_server = f"127.0.0.1:{self._name_server_port}"
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run all three, with the topic on both groups."""
-        settings = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1"}
-        settings |= {name: self._folder / name for name in ("kvConfigPath", "configStorePath")}
-        config = self._folder / "namesrv.conf"
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-        async with self._opened:
-            await self._opened.enter_async_context(serving(["namesrv", "-c", str(config)]))
-            await asyncio.gather(*map(self.start, GROUPS))
-            async with AdminClient(name_servers=self.name_server) as admin:
-                await admin.create_topic(TOPIC, 2, 2)
-            yield
-
-    async def start(self, group: str) -> None:
-        """Start a broker, or start it again."""
-        folder = self._folder / group
-        folder.mkdir(exist_ok=True)
-        settings = {"brokerName": group, "namesrvAddr": self.name_server, "stagedMessagesEnable": "true"}
-        self._brokers[group] = await self._opened.enter_async_context(process(folder, self._ports[group], settings))
-
-    async def kill(self, group: str) -> None:
-        """Send SIGKILL to a broker."""
-        self._brokers[group].kill()
-        await asyncio.to_thread(self._brokers[group].wait)
-
-    async def published(self, *groups: str) -> Counter[str]:
-        """Return the bodies in the queues of broker groups."""
-        found: Counter[str] = Counter()
-        async with PullConsumer(name_servers=self.name_server) as consumer:
-            for queue in await consumer.queues(TOPIC):
-                if queue.broker_name not in groups:
-                    continue
-                offset, end = 0, await consumer.max_offset(queue)
-                while offset < end:
-                    result = await consumer.pull(queue, offset, 1000)
-                    found.update(message.body.decode() for message in result.messages())
-                    offset = result.next_offset
-        return found
 
 
 class HeldQuery:

@@ -13,6 +13,7 @@ from pyspark_raptormq.errors import OffsetFormatError
 from pyspark_raptormq.offsets import (
     EARLIEST,
     LATEST,
+    GivenOffsets,
     QueueOffsets,
     StreamOffset,
     parse_assignment,
@@ -67,19 +68,21 @@ def test_the_start_travels_along() -> None:
 def test_the_three_level_shape_means_the_same(queues: QueueOffsets) -> None:
     levels = StreamOffset(queues).to_document()["q"]
     assert stream_offset(levels) == StreamOffset(queues)
-    assert parse_offsets(json.dumps(levels)) == (queues, {})
-    assert parse_offsets(json.dumps({"v": 1, "q": levels})) == (queues, {})
+    assert parse_offsets(json.dumps(levels)) == GivenOffsets(queues, {})
+    assert parse_offsets(json.dumps({"v": 1, "q": levels})) == GivenOffsets(queues, {})
     ids = {"flights": {"broker-a": "id"}}
-    assert parse_offsets(json.dumps({"v": 2, "i": ids, "q": levels})) == (queues, {("flights", "broker-a"): "id"})
+    assert parse_offsets(json.dumps({"v": 2, "i": ids, "q": levels})) == GivenOffsets(
+        queues, {("flights", "broker-a"): "id"}
+    )
 
 
 def test_a_topic_may_be_called_like_a_field() -> None:
-    assert parse_offsets('{"v": {"b": {"0": 7}}}') == ({MessageQueue("v", "b", 0): 7}, {})
+    assert parse_offsets('{"v": {"b": {"0": 7}}}') == GivenOffsets({MessageQueue("v", "b", 0): 7}, {})
 
 
 def test_relative_offsets_are_for_options_only() -> None:
     text = '{"flights": {"broker-a": {"0": -2, "2": -1}}}'
-    assert parse_offsets(text) == ({A0: EARLIEST, A2: LATEST}, {})
+    assert parse_offsets(text) == GivenOffsets({A0: EARLIEST, A2: LATEST}, {})
     with pytest.raises(OffsetFormatError, match="offset of flights@broker-a:0"):
         stream_offset(json.loads(text))
 

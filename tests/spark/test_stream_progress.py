@@ -39,6 +39,9 @@ class Topic:
             raise MissingTopic(topic)
         return sorted(self.bounds)
 
+    def lost_queues(self) -> list[MessageQueue]:
+        return []
+
     def topic_ids(self, queues: Sequence[MessageQueue]) -> TopicIds:
         return {place_of(queue): self.topic_id for queue in queues if self.topic_id}
 
@@ -54,6 +57,11 @@ class Topic:
     def bytes_per_offset(self, offsets: QueueOffsets, expression: str | Sql) -> dict[MessageQueue, float]:
         self.sampled.append(offsets)
         return {queue: self.sizes.get(queue, 100.0) for queue in offsets}
+
+
+def at(now_ms: int, topic: Topic, options: SourceOptions = LATEST) -> StreamProgress:
+    """A query from "latest" that starts at a time."""
+    return StreamProgress(options, topic, now_ms=lambda: now_ms)
 
 
 def planned(progress: StreamProgress, start: StreamOffset, end: StreamOffset) -> list[str]:
@@ -79,10 +87,10 @@ def test_nothing_new_is_the_start_itself() -> None:
 
 def test_latest_is_fixed_when_first_asked_for() -> None:
     topic = Topic(q0=(0, 10))
-    progress = StreamProgress(LATEST, topic)
+    progress = at(5, topic)
     first = progress.initial()
     topic.bounds[Q0] = (0, 15)
-    assert progress.initial() == first == StreamOffset({Q0: 10}, {Q0: 10})
+    assert progress.initial() == first == StreamOffset({Q0: 10}, {Q0: 10}, {}, 5)
 
 
 def test_a_first_batch_that_is_repeated_begins_where_it_first_did() -> None:
@@ -106,11 +114,11 @@ def test_a_first_batch_that_is_repeated_begins_where_it_first_did() -> None:
 
 def test_an_empty_first_batch_keeps_the_start() -> None:
     topic = Topic(q0=(0, 10))
-    run = StreamProgress(LATEST, topic)
+    run = at(5, topic)
     empty = stream_offset(run.advance(run.initial(), None).to_document())
     topic.bounds[Q0] = (0, 12)
     end = run.advance(empty, None)
-    assert end == StreamOffset({Q0: 12}, {Q0: 10})
+    assert end == StreamOffset({Q0: 12}, {Q0: 10}, {}, 5)
     assert planned(run, empty, end) == ["t@broker-a:0[10, 12)"]
 
 
@@ -148,12 +156,48 @@ def test_a_lag_is_told_though_nobody_says_where_queues_begin(monkeypatch: pytest
 
 def test_a_new_queue_begins_at_its_first_message() -> None:
     topic = Topic(q0=(0, 10))
-    progress = StreamProgress(LATEST, topic)
-    start = progress.initial()
+    progress = StreamProgress(OPTIONS, topic)
+    start = progress.advance(progress.initial(), None)
     topic.bounds |= {Q1: (4, 6), Q2: (0, 0)}
     end = progress.advance(start, None)
     assert end.queues == {Q0: 10, Q1: 6}
     assert planned(progress, start, end) == ["t@broker-a:1[4, 6)"]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (Position(word="latest"), 27),
+        (Position(timestamp_ms=3), 23),
+        (Position(offsets={Q0: 10}, since_ms=2), 22),
+        (Position(offsets={Q0: 10}), 20),
+        (Position(timestamps={Q0: 4}), 20),
+        (Position(word="earliest"), 20),
+    ],
+)
+def test_a_queue_that_was_not_available_at_the_start_begins_at_the_time_of_the_start(
+    start: Position, first: int
+) -> None:
+    topic = Topic(q0=(0, 10))
+    run = at(7, topic, replace(OPTIONS, start=start))
+    begun = run.advance(run.initial(), None)
+    topic.bounds[Q1] = (20, 30)
+    again = at(1000, topic, replace(OPTIONS, start=start))
+    logged = stream_offset(begun.to_document())
+    end = again.advance(logged, 1)
+    assert (end.queues[Q1], planned(again, logged, end)) == (first + 1, [f"t@broker-a:1[{first}, {first + 1})"])
+    last = again.advance(end, None)
+    assert planned(again, end, last) == [f"t@broker-a:1[{first + 1}, 30)"]
+
+
+def test_a_recreated_topic_is_read_from_its_first_message_by_a_query_from_latest() -> None:
+    topic = Topic(q0=(0, 10))
+    topic.topic_id = "old"
+    run = at(7, topic, replace(LENIENT, start=Position(word="latest")))
+    begun = run.advance(run.initial(), None)
+    topic.topic_id, topic.bounds = "new", {Q0: (0, 9), Q1: (0, 9)}
+    end = run.advance(begun, None)
+    assert planned(run, begun, end) == ["t@broker-a:0[0, 9)", "t@broker-a:1[0, 9)"]
 
 
 def test_a_queue_that_is_not_seen_keeps_its_offset() -> None:

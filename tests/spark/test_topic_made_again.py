@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark_raptormq.cluster import Cluster
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss
-from pyspark_raptormq.offsets import StreamOffset, parse_offsets
+from pyspark_raptormq.offsets import GivenOffsets, StreamOffset, parse_offsets
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.planner import QueueRange
 from pyspark_raptormq.scan import scan
@@ -129,7 +129,7 @@ def test_offsets_in_an_option_may_say_which_topic_they_are_of(spark: SparkSessio
     finally:
         cluster.close()
     text = json.dumps(StreamOffset({queue: 10}, topic_ids=ids).to_document())
-    assert parse_offsets(text) == ({queue: 10}, ids)
+    assert parse_offsets(text) == GivenOffsets({queue: 10}, ids)
     make_again(name_server, topic, 1)
     send(name_server, numbered(topic, "new", 30), 1)
     reading = spark.read.format("raptormq").option("nameServer", name_server).option("subscribe", topic)

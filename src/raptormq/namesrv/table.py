@@ -8,6 +8,7 @@ Invariants, checked by property tests:
 - A broker group has at least one address. An address belongs to one group and has one id.
 - Every address of a group has an entry in ``live`` and vice versa, so every registration can expire.
 - Queues belong to existing groups. Every topic has queues.
+- A lost group is not registered. It is forgotten when it registers again, or after ``LOST_GROUP_MS``.
 
 Two differences from RocketMQ concern addresses that are used again, for example by pods. The key of a lease is the
 address alone. An address that registers with another broker name is removed from its old group immediately. In
@@ -26,6 +27,10 @@ from raptormq.protocol.bodies.topic_config import READ_WRITE, DataVersion, Perm,
 
 DEFAULT_EXPIRY_MS = 120_000
 """Time without a sign of life after which a broker is removed, in ms. A registration may contain another timeout."""
+
+LOST_GROUP_MS = 72 * 3_600_000
+"""Time in ms for which a group without brokers is remembered: RocketMQ's default retention time of messages."""
+MAX_LOST_GROUPS = 1_000
 
 log = get_logger(__name__)
 
@@ -90,10 +95,24 @@ class BrokerGroup:
         return next((broker_id for broker_id, listed in self.addresses.items() if listed == address), None)
 
 
+@dataclass(slots=True)
+class LostGroup:
+    """A broker group whose last broker was removed. Clients that must read everything request the lost groups, because
+    a route does not contain them.
+    """
+
+    cluster: str
+    queues: dict[str, QueueData]
+    """Queues by topic."""
+    seen_ms: int | None = None
+    """Time of the first expiry check that found the group lost."""
+
+
 class RouteTable:
     """All registered brokers and topics."""
 
     def __init__(self) -> None:
+        self.lost: dict[str, LostGroup] = {}  # by broker name
         self.groups: dict[str, BrokerGroup] = {}
         self.live: dict[str, LiveBroker] = {}
         self.queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
@@ -186,9 +205,13 @@ class RouteTable:
         return removed
 
     def expire(self, now_ms: int) -> list[str]:
-        """Remove the brokers whose lease has expired. Return their addresses."""
+        """Remove the brokers whose lease has expired. Return their addresses. Lost groups are forgotten."""
         removed = [address for address, live in self.live.items() if live.last_seen_ms + live.timeout_ms < now_ms]
         self._remove_addresses(removed)
+        for name, group in list(self.lost.items()):
+            group.seen_ms = now_ms if group.seen_ms is None else group.seen_ms
+            if group.seen_ms + LOST_GROUP_MS < now_ms:
+                del self.lost[name]
         return removed
 
     # -- topics --------------------------------------------------------------------------------------------------------
@@ -205,6 +228,9 @@ class RouteTable:
         for broker_name in brokers:
             if cluster is None or self.groups[broker_name].cluster == cluster:
                 self._drop_queues(topic, broker_name)
+        for lost in self.lost.values():
+            if cluster is None or lost.cluster == cluster:
+                lost.queues.pop(topic, None)
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Remove the permission WRITE from all topics of a broker, until its topic table changes. Return the number of
@@ -228,6 +254,7 @@ class RouteTable:
         previous = self.live.get(address)
         if previous is not None and previous.broker_name != registration.broker_name:
             self._remove_address(address)
+        self.lost.pop(registration.broker_name, None)
         group = self.groups.setdefault(registration.broker_name, BrokerGroup(registration.cluster))
         group.cluster = registration.cluster
         group.acting_master = bool(registration.enable_acting_master)
@@ -277,11 +304,20 @@ class RouteTable:
         if broker_id is not None:
             del group.addresses[broker_id]
         if not group.addresses:
-            for topic in [topic for topic, queues in self.queues.items() if live.broker_name in queues]:
-                self._drop_queues(topic, live.broker_name)
-            del self.groups[live.broker_name]
+            self._lose(live.broker_name)
         elif group.acting_master and MASTER_ID not in group.addresses:
             self.wipe_write_permission(live.broker_name)
+
+    def _lose(self, name: str) -> None:
+        """Remove a group without addresses, and remember its queues."""
+        lost = LostGroup(self.groups.pop(name).cluster, {})
+        for topic in [topic for topic, queues in self.queues.items() if name in queues]:
+            lost.queues[topic] = self.queues[topic][name]
+            self._drop_queues(topic, name)
+        self.lost.pop(name, None)
+        while len(self.lost) >= MAX_LOST_GROUPS:
+            del self.lost[next(iter(self.lost))]
+        self.lost[name] = lost
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self.queues[topic]

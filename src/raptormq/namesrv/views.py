@@ -22,10 +22,17 @@ def topic_route(table: RouteTable, topic: str, *, acting_master: bool = False) -
     return TopicRoute(list(queues.values()), brokers)
 
 
-def cluster_info(table: RouteTable) -> ClusterInfo:
-    """Return all broker groups, and their names by cluster."""
+def cluster_info(table: RouteTable, *, with_lost: bool = False) -> ClusterInfo:
+    """Return all broker groups, and their names by cluster; ``with_lost`` also the lost ones with their readable
+    queues.
+    """
     brokers = {name: _broker_data(name, group) for name, group in table.groups.items()}
-    return ClusterInfo(brokers, clusters(table))
+    lost = {name: _readable(group.queues) for name, group in table.lost.items()} if with_lost else {}
+    return ClusterInfo(brokers, clusters(table), lost)
+
+
+def _readable(queues: dict[str, QueueData]) -> dict[str, int]:
+    return {topic: data.read_queue_nums for topic, data in queues.items() if data.perm & Perm.READ}
 
 
 def clusters(table: RouteTable) -> dict[str, list[str]]:

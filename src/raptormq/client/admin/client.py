@@ -462,6 +462,13 @@ class AdminClient(InstanceClient):
         response = await self._ask_server(name_server, request(RequestCode.GET_BROKER_CLUSTER_INFO))
         return ClusterInfo.from_json(require_success(response, name_server).body)
 
+    async def lost_brokers(self) -> dict[str, dict[str, int]]:
+        """Return the broker groups that are not registered any more, with their number of readable queues by topic.
+
+        Name servers remember them for 72 hours, until they are restarted. Name servers of Apache RocketMQ know none.
+        """
+        return (await fetch_cluster(self._started_instance().name_servers, full_timeout=True, with_lost=True)).lost
+
     async def masters(self) -> list[str]:
         """Return the addresses of the masters of all brokers, and of the leaders of Dledger groups, in order.
 

@@ -34,7 +34,7 @@ from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import ClusterInfo, TopicList, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
-from raptormq.protocol.headers.route import RouteRequestHeader
+from raptormq.protocol.headers.route import ClusterInfoRequestHeader, RouteRequestHeader
 
 log = get_logger(__name__)
 
@@ -138,14 +138,21 @@ async def routes_by_name_server(
     return await _valid_responses(name_servers, lambda: route_request(topic), parse_route, full_timeout=full_timeout)
 
 
-async def fetch_cluster(name_servers: NameServers, *, full_timeout: bool = False) -> ClusterInfo:
-    """Return all brokers; `full_timeout` as in `NameServers.ask_all`, raises as `fetch_route`."""
+async def fetch_cluster(
+    name_servers: NameServers, *, full_timeout: bool = False, with_lost: bool = False
+) -> ClusterInfo:
+    """Return all brokers; `full_timeout` as in `NameServers.ask_all`, raises as `fetch_route`. With `with_lost` name
+    servers of RaptorMQ also return the broker groups that are not registered any more.
+    """
 
     def decode(response: RemotingCommand) -> ClusterInfo:
         return ClusterInfo.from_json(require_success(response, _NAME_SERVER).body)
 
-    command = RequestCode.GET_BROKER_CLUSTER_INFO
-    found = await _valid_responses(name_servers, lambda: request(command), decode, full_timeout=full_timeout)
+    def command() -> RemotingCommand:
+        header = ClusterInfoRequestHeader(lost_brokers=True) if with_lost else None
+        return request(RequestCode.GET_BROKER_CLUSTER_INFO, header)
+
+    found = await _valid_responses(name_servers, command, decode, full_timeout=full_timeout)
     return _merged(found, ClusterInfo.merged_with) or ClusterInfo()
 
 

@@ -11,7 +11,7 @@ from raptormq.namesrv.table import RouteTable
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
-from raptormq.protocol.headers.route import MemberGroupRequestHeader, RouteRequestHeader
+from raptormq.protocol.headers.route import ClusterInfoRequestHeader, MemberGroupRequestHeader, RouteRequestHeader
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Refused, Router
 
@@ -32,7 +32,7 @@ class RouteHandlers:
     def add_to(self, router: Router) -> None:
         """Register the handlers."""
         router.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader, self.topic_route)
-        router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, self.cluster_info)
+        router.add(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfoRequestHeader, self.cluster_info)
         router.add(RequestCode.GET_BROKER_MEMBER_GROUP, MemberGroupRequestHeader, self.member_group)
 
     def topic_route(self, _peer: Connection, request: RemotingCommand, header: RouteRequestHeader) -> RemotingCommand:
@@ -49,9 +49,11 @@ class RouteHandlers:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
         return response_to(request, body=route.to_json())
 
-    def cluster_info(self, _peer: Connection, request: RemotingCommand, _header: None) -> RemotingCommand:
+    def cluster_info(
+        self, _peer: Connection, request: RemotingCommand, header: ClusterInfoRequestHeader
+    ) -> RemotingCommand:
         """106 (GET_BROKER_CLUSTER_INFO): return all broker groups by cluster."""
-        return response_to(request, body=views.cluster_info(self._table).to_json())
+        return response_to(request, body=views.cluster_info(self._table, with_lost=header.lost_brokers).to_json())
 
     def member_group(
         self, _peer: Connection, request: RemotingCommand, header: MemberGroupRequestHeader

@@ -118,15 +118,21 @@ class TopicRoute:
 
 @dataclass(slots=True)
 class ClusterInfo:
-    """All broker groups of all clusters: body of GET_BROKER_CLUSTER_INFO (106)."""
+    """All broker groups of all clusters: body of GET_BROKER_CLUSTER_INFO (106).
+
+    ``lostBrokers`` is specific to RaptorMQ and only in the response to a request for it.
+    """
 
     brokers: dict[str, BrokerData] = field(default_factory=dict)
     clusters: dict[str, list[str]] = field(default_factory=dict)
+    lost: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Broker groups that are not registered any more: number of readable queues by broker name and topic."""
 
     def to_json(self) -> bytes:
         """Return the body."""
         table = {name: broker.to_dict() for name, broker in self.brokers.items()}
-        return dumps({"brokerAddrTable": table, "clusterAddrTable": self.clusters})
+        value: dict[str, Any] = {"brokerAddrTable": table, "clusterAddrTable": self.clusters}
+        return dumps(value | ({"lostBrokers": self.lost} if self.lost else {}))
 
     @classmethod
     def from_json(cls, data: bytes) -> ClusterInfo:
@@ -134,7 +140,8 @@ class ClusterInfo:
         value = loads_object(data)
         brokers = {name: BrokerData.from_dict(each) for name, each in object_at(value, "brokerAddrTable").items()}
         clusters = object_at(value, "clusterAddrTable")
-        return cls(brokers, {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters})
+        names = {name: [str(broker) for broker in list_at(clusters, name)] for name in clusters}
+        return cls(brokers, names, _lost(value))
 
     def merged_with(self, other: ClusterInfo) -> ClusterInfo:
         """Return this information with the clusters, brokers, and members of broker groups that only ``other`` has."""
@@ -142,7 +149,19 @@ class ClusterInfo:
             cluster: sorted({*self.clusters.get(cluster, ()), *other.clusters.get(cluster, ())})
             for cluster in {**self.clusters, **other.clusters}
         }
-        return ClusterInfo(_joined(self.brokers, other.brokers), names)
+        brokers = _joined(self.brokers, other.brokers)
+        lost = {name: topics for name, topics in (other.lost | self.lost).items() if name not in brokers}
+        return ClusterInfo(brokers, names, lost)
+
+
+def _lost(value: dict[str, Any]) -> dict[str, dict[str, int]]:
+    if not value.get("lostBrokers"):
+        return {}
+    groups = object_at(value, "lostBrokers")
+    try:
+        return {name: {topic: int(count) for topic, count in object_at(groups, name).items()} for name in groups}
+    except (TypeError, ValueError) as error:
+        raise BodyError(f"not lost broker groups: {groups!r:.80}") from error
 
 
 def _joined(own: Mapping[str, BrokerData], others: Mapping[str, BrokerData]) -> dict[str, BrokerData]:

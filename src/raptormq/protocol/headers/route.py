@@ -40,6 +40,15 @@ class RegisterBrokerResponseHeader(Header):
 
 
 @dataclass(slots=True)
+class ClusterInfoRequestHeader(Header):
+    """106. ``lost_brokers`` is specific to RaptorMQ: the response also has the broker groups that are no longer
+    registered, with their queues. Clients of Apache RocketMQ do not send it, and its name servers ignore it.
+    """
+
+    lost_brokers: bool = False
+
+
+@dataclass(slots=True)
 class UnregisterBrokerRequestHeader(Header):
     """104, 322: one broker process."""
 
