@@ -1,6 +1,6 @@
 """A name server and broker in memory, on a thread of the test, for faults that cannot be caused at a real broker.
 
-It serves the nine request codes of readers, and can lose the beginning or the end of a queue, assign new offsets in a
+It serves the ten request codes of readers, and can lose the beginning or the end of a queue, assign new offsets in a
 topic, and refuse requests. Tests of ordinary reads use `raptormq dev`.
 """
 
@@ -14,7 +14,7 @@ from typing import Self
 
 import uvloop
 
-from raptormq.protocol.bodies.route import BrokerData, QueueData, TopicList, TopicRoute
+from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.offset import (
@@ -104,6 +104,7 @@ class MemoryBroker:
         router.on_closed(self._closed)
         router.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequestHeader, self._route)
         router.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, self._topic_list)
+        router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, self._cluster_info)
         router.add(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, self._min_offset)
         router.add(RequestCode.GET_MAX_OFFSET, QueueRequestHeader, self._max_offset)
         router.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self._offset_by_time)
@@ -130,6 +131,11 @@ class MemoryBroker:
         broker = BrokerData("DefaultCluster", BROKER, {0: self.address})
         route = TopicRoute(queues=[QueueData(BROKER, count, count, 6)], brokers=[broker])
         return response_to(request, body=route.to_json())
+
+    def _cluster_info(self, _: Connection, request: RemotingCommand, __: None) -> RemotingCommand:
+        self._count(request)
+        broker = BrokerData("DefaultCluster", BROKER, {0: self.address})
+        return response_to(request, body=ClusterInfo({BROKER: broker}, {"DefaultCluster": [BROKER]}).to_json())
 
     def _topic_list(self, _: Connection, request: RemotingCommand, __: None) -> RemotingCommand:
         self._count(request)
