@@ -37,6 +37,7 @@ from raptormq.client import (
 )
 from raptormq.client.config import local_address
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Ranges
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
@@ -146,6 +147,15 @@ class Cluster:
         except NoRoute as error:
             raise MissingTopic(f"topic {topic} does not exist, or none of its brokers is available") from error
 
+    def brokers(self) -> set[str]:
+        """Return the names of the broker groups that are registered with a master or leader.
+
+        Raises:
+            NameServerUnreachable: No name server responded.
+        """
+        found = self._first_contact("", self._admin.cluster_info).brokers
+        return {name for name, group in found.items() if MASTER_ID in group.broker_addrs}
+
     def lost_queues(self) -> list[MessageQueue]:
         """Return the readable queues of broker groups that are not registered any more, as far as the name servers know
         them, sorted.
@@ -190,31 +200,41 @@ class Cluster:
         return UniqueIdFactory(encode_host(ip, 0)[:-4], os.getpid(), random.getrandbits(32))
 
     def coordinator(self, given: str | None, group: str, config: ProducerConfig) -> str:
-        """Return the broker group that commits batches first: `given`, or else the only group of the cluster.
+        """Return the broker group that commits batches first: `given`, or else the only group of the cluster. A group
+        that is down counts, because a query must have the same coordinator for its whole life.
 
         Raises:
-            OptionError: there are several groups and `given` is None, or the group does not support staging.
+            OptionError: there are several groups and `given` is None, or the group `given` is not available, or it does
+                not support staging.
             NameServerUnreachable: no name server responds.
         """
         staging = self.staging(group, config)
 
         async def find() -> str:
-            brokers = [given] if given is not None else await staging.brokers()
-            if not brokers:
-                raise NoRoute("no broker is up")
-            if len(brokers) > 1:
+            brokers = await staging.brokers()
+            if given is None and len(brokers) > 1:
                 raise OptionError(
                     f"exactlyOnce with several broker groups ({', '.join(brokers)}) needs option coordinator: choose"
                     " one group and keep it for all runs of a query"
                 )
-            if not await staging.offers_staging(brokers[0]):
+            if given is not None and given not in brokers:
+                raise NoRoute(f"there is no broker group {given}; known are {', '.join(brokers) or 'none'}")
+            if not brokers:
+                raise NoRoute("no broker is up")
+            chosen = given or brokers[0]
+            if not await staging.offers_staging(chosen):
                 raise OptionError(
-                    f"broker {brokers[0]} does not support exactly-once writes: set stagedMessagesEnable = true, or"
+                    f"broker {chosen} does not support exactly-once writes: set stagedMessagesEnable = true, or"
                     " remove exactlyOnce"
                 )
-            return brokers[0]
+            return chosen
 
-        return self._first_contact("the coordinator", find)
+        try:
+            return self._first_contact(f"coordinator {given or ''}", find)
+        except NoRoute as error:
+            if given is None:
+                raise
+            raise OptionError(f"option coordinator: {error}") from error
 
     def commit_staged(
         self, staging: StagingClient, topic: str, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]

@@ -26,6 +26,7 @@ from tests.names import unique
 from tests.spark.sending import create_topic
 from tests.spark.servers import Servers, stored
 from tests.spark.task_progress import wait_for_tasks
+from tests.spark.two_groups import TwoGroups
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -97,6 +98,44 @@ async def test_a_broker_that_does_not_offer_it_is_named(tmp_path: Path, free_por
         for coordinator in (None, "broker-a"):
             with pytest.raises(OptionError, match=said):
                 await asyncio.to_thread(cluster.coordinator, coordinator, "spark", options.producer_config())
+        await asyncio.to_thread(cluster.close)
+
+
+async def test_a_misspelt_coordinator_is_refused_although_another_one_was_found(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    servers = Servers(tmp_path, free_ports(2))
+    raw = {"nameServer": servers.name_server, "topic": "t", "exactlyOnce": "true", "retryTimeoutMs": "600000"}
+    options = parse_sink_options(raw)
+    async with servers.names(), servers.broker():
+        cluster = await asyncio.to_thread(cluster_of, options.connection)
+
+        def coordinator(given: str) -> str:
+            return cluster.coordinator(given, "spark", options.producer_config())
+
+        assert await asyncio.to_thread(coordinator, "broker-a") == "broker-a"
+        reason = "option coordinator: there is no broker group brokr-a; known are broker-a"
+        with pytest.raises(OptionError, match=reason):
+            await asyncio.to_thread(coordinator, "brokr-a")
+        await asyncio.to_thread(cluster.close)
+
+
+async def test_a_broker_group_that_is_down_counts_when_no_coordinator_is_named(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    groups = TwoGroups(tmp_path, free_ports(3))
+    options = options_for(groups.name_server)
+    async with groups.running():
+        await groups.kill("broker-b")
+        await groups.registered("broker-a")
+        cluster = await asyncio.to_thread(cluster_of, options.connection)
+
+        def coordinator(given: str | None) -> str:
+            return cluster.coordinator(given, "spark", options.producer_config())
+
+        with pytest.raises(OptionError, match=r"several broker groups \(broker-a, broker-b\) needs option coordinator"):
+            await asyncio.to_thread(coordinator, None)
+        assert await asyncio.to_thread(coordinator, "broker-a") == "broker-a"
         await asyncio.to_thread(cluster.close)
 
 

@@ -65,12 +65,14 @@ class StagingClient(InstanceClient):
         return list(found.write_queues)
 
     async def brokers(self) -> list[str]:
-        """Return the names of all broker groups, sorted.
+        """Return the names of all broker groups, sorted, also of those that are not registered any more.
 
         Raises:
             TransportError: no name server responds.
         """
-        return sorted((await fetch_cluster(self._started_instance().name_servers)).brokers)
+        name_servers = self._started_instance().name_servers
+        info = await fetch_cluster(name_servers, full_timeout=True, with_lost=True)
+        return sorted(info.brokers.keys() | info.lost.keys())
 
     async def stage(self, messages: Sequence[Message], queue: MessageQueue, query: str, batch: int) -> int:
         """Stage messages for a queue. Return the offset that identifies the list at the broker of the queue.
