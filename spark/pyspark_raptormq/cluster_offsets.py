@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -35,6 +35,7 @@ class Bounds(Protocol):
 
     def topics(self) -> list[str]: ...
     def queues(self, topic: str) -> list[MessageQueue]: ...
+    def brokers(self) -> set[str]: ...
     def lost_queues(self) -> list[MessageQueue]: ...
     def topic_ids(self, queues: Sequence[MessageQueue]) -> TopicIds: ...
     def min_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
@@ -124,6 +125,20 @@ def _missing(options: SourceOptions, bounds: Bounds, takes: Callable[[MessageQue
         for queue in bounds.lost_queues()
         if takes(queue) and is_named(options, queue) and not (by_pattern and not _is_for_applications(queue.topic))
     ]
+
+
+def deleted_topics(options: SourceOptions, bounds: Bounds, known: QueueOffsets, there: Iterable[str]) -> list[str]:
+    """Return the topics of a pattern that have offsets in `known` and were deleted, sorted: a topic is not in `there`,
+    the topics with queues, although all its brokers are registered."""
+    if options.topic_pattern is None:
+        return []
+    missing = {queue.topic for queue in known} - set(there)
+    if not missing:
+        return []
+    up = bounds.brokers()
+    missing -= {queue.topic for queue in known if queue.broker_name not in up}
+    # A broker may have registered, with its topics, after `there` was requested.
+    return sorted(missing - set(bounds.topics())) if missing else []
 
 
 def with_topic_ids(bounds: Bounds, queues: Sequence[MessageQueue], ask: Callable[[TopicIds], T]) -> tuple[T, TopicIds]:

@@ -35,6 +35,23 @@ def report_deleted(what: str, *, fail: bool) -> None:
     _report(what, "Messages were deleted by retention before they were read", fail=fail)
 
 
+def report_topic_deleted(topic: str, unread: int | None, *, fail: bool) -> None:
+    """Log that a topic was deleted; the caller then removes its offsets. `unread` is the known number of messages that
+    were not read, None if it is unknown.
+
+    Raises:
+        DataLoss: `fail` is set, and messages may be unread.
+    """
+    if unread == 0:
+        log.info("topic %s was deleted; all its known messages were read", topic)
+        return
+    lost = "possibly with unread messages" if unread is None else f"with at least {unread} unread messages"
+    what = f"topic {topic} was deleted, {lost}"
+    if fail:
+        raise DataLoss(f"{what}. Set option failOnDataLoss to false to continue without it")
+    log.warning("%s; continuing without it, because failOnDataLoss is false", what)
+
+
 def report_beyond_end(what: str, *, fail: bool) -> None:
     """Log that messages at the end of a queue are missing; the caller then skips them. Retention is not a possible
     cause, because it deletes only from the beginning.

@@ -42,6 +42,8 @@ class Lag:
     """Number of unread offsets per queue, without deleted messages."""
     lost: QueueOffsets = field(default_factory=dict)
     """Number of offsets that were deleted before the query read them, for queues with such offsets."""
+    unreachable: frozenset[MessageQueue] = frozenset()
+    """Queues that no broker offers now. Their lag is counted up to the last known end."""
 
     @property
     def total(self) -> int:
@@ -70,10 +72,21 @@ def lag_between(end_offset: str | None, latest_offset: str | None) -> dict[Messa
     return latest.behind(end.queues)
 
 
+def unreachable_queues(latest_offset: str | None) -> frozenset[MessageQueue]:
+    """Return the queues that could not be reached according to a latest offset; none for a source of another kind."""
+    try:
+        return reported_ends(parse_json(latest_offset)).unreachable if latest_offset else frozenset()
+    except OffsetFormatError:
+        return frozenset()
+
+
 def log_lag(lag: Lag) -> None:
     """Log the lag, and a warning if offsets were lost."""
     text = "query %s, batch %d: lag %d offsets, at most %d in one queue"
     log.info(text, lag.query, lag.batch_id, lag.total, lag.largest)
+    if lag.unreachable:
+        text = "query %s, batch %d: %d queues cannot be reached"
+        log.warning(text, lag.query, lag.batch_id, len(lag.unreachable))
     if lag.lost:
         log.warning(
             "query %s, batch %d: %d offsets were deleted before they were read",
@@ -104,7 +117,8 @@ class LagListener(StreamingQueryListener):
             if found is not None:
                 behind = {queue: each.waiting for queue, each in found.items()}
                 lost = {queue: each.lost for queue, each in found.items() if each.lost}
-                self._report(Lag(progress.name or str(progress.id), progress.batchId, behind, lost))
+                away = unreachable_queues(source.latestOffset)
+                self._report(Lag(progress.name or str(progress.id), progress.batchId, behind, lost, away))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Do nothing: the lag has not changed."""
@@ -131,6 +145,12 @@ class PrometheusListener(LagListener):
             "raptormq_spark_lag_max", "Unread offsets of the queue with the largest lag.", labels, registry=registry
         )
         self._lost = Gauge("raptormq_spark_lost", "Offsets deleted before they were read.", labels, registry=registry)
+        self._unreachable = Gauge(
+            "raptormq_spark_unreachable_queues",
+            "Queues that no broker offers, whose lag counts up to the last known end.",
+            labels,
+            registry=registry,
+        )
         self._batch = Gauge("raptormq_spark_batch", "Number of the last batch.", ["query"], registry=registry)
         self._rows = Counter("raptormq_spark_rows", "Rows read.", ["query"], registry=registry)
         self._seconds = Histogram(
@@ -160,6 +180,7 @@ class PrometheusListener(LagListener):
             self._lag.labels(lag.query, topic).set(sum(behind))
             self._lag_max.labels(lag.query, topic).set(max(behind))
             self._lost.labels(lag.query, topic).set(sum(lag.lost.get(queue, 0) for queue in queues))
+            self._unreachable.labels(lag.query, topic).set(sum(queue in lag.unreachable for queue in queues))
         self._topics.setdefault(lag.query, set()).update(by_topic)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
@@ -168,7 +189,7 @@ class PrometheusListener(LagListener):
         if query is None:
             return
         for topic in self._topics.pop(query, ()):
-            for by_topic in (self._lag, self._lag_max, self._lost):
+            for by_topic in (self._lag, self._lag_max, self._lost, self._unreachable):
                 by_topic.remove(query, topic)
         for by_query in (self._batch, self._rows, self._seconds):
             by_query.remove(query)

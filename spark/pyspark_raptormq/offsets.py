@@ -22,6 +22,7 @@ first batch. A start of "latest" would then have advanced, and messages would be
 The latest offset in progress reports is such a document, too, with additional fields::
 
      "f": {"flights": {"broker-a": {"0": 110}}}               minimum offset of queues that are not read to their end
+     "unreachable": {"flights": {"broker-b": [0, 1]}},        queues without a route; their ends are the last known ones
      "offsetsBehindLatest": {"flights": {"avg": 6.5, "max": 13, "min": 0, "total": 13}}     lag over a topic's queues
 
 `f` serves to exclude deleted messages from the lag. `offsetsBehindLatest` is a part of the latest offset because
@@ -47,7 +48,9 @@ FORMAT_VERSION = 3
 _WITHOUT_TIME = 2
 _WITHOUT_IDS = 1
 _FIRST = "f"
+_UNREACHABLE = "unreachable"
 _BEHIND = "offsetsBehindLatest"
+_REPORTED = (_FIRST, _UNREACHABLE, _BEHIND)
 EARLIEST = -2
 LATEST = -1
 
@@ -121,10 +124,18 @@ class ReportedEnds:
     """End offset, one past the last message, per queue."""
     first: QueueOffsets = field(default_factory=dict)
     """Minimum offset of the queues that were not read to their end."""
+    unreachable: frozenset[MessageQueue] = frozenset()
+    """Queues that no broker offers now. Their end is the last known one, or else the next offset to read."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
-        return StreamOffset(self.queues).to_document() | ({_FIRST: to_levels(self.first)} if self.first else {})
+        document = StreamOffset(self.queues).to_document() | ({_FIRST: to_levels(self.first)} if self.first else {})
+        if self.unreachable:
+            by_topic: dict[str, dict[str, list[int]]] = {}
+            for queue in sorted(self.unreachable):
+                by_topic.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+            document[_UNREACHABLE] = by_topic
+        return document
 
     def behind(self, read: QueueOffsets) -> dict[MessageQueue, GroupLag]:
         """Return the lag of the offsets `read` behind these ends, per queue."""
@@ -153,10 +164,15 @@ def reported_ends(document: object) -> ReportedEnds:
         OffsetFormatError: The document is from another kind of source.
     """
     first: object = {}
+    unreachable: object = {}
     if isinstance(document, dict) and _is_versioned(document):
-        first = document.get(_FIRST, {})
-        document = {name: value for name, value in document.items() if name not in (_FIRST, _BEHIND)}
-    return ReportedEnds(stream_offset(document).queues, _from_levels(first, lowest=0) if first else {})
+        first, unreachable = document.get(_FIRST, {}), document.get(_UNREACHABLE, {})
+        document = {name: value for name, value in document.items() if name not in _REPORTED}
+    return ReportedEnds(
+        stream_offset(document).queues,
+        _from_levels(first, lowest=0) if first else {},
+        frozenset(_from_lists(unreachable)),
+    )
 
 
 def to_levels(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
@@ -205,7 +221,7 @@ def parse_offsets(text: str) -> GivenOffsets:
         raise OffsetFormatError(f"offsets must be a JSON object, not {_kind(document)}")
     if _is_versioned(document):
         # The additional fields permit documents copied from a progress report.
-        return _versioned_queues(document, lowest=EARLIEST, allowed=("q", _FIRST, _BEHIND))
+        return _versioned_queues(document, lowest=EARLIEST, allowed=("q", *_REPORTED))
     return GivenOffsets(_from_levels(document, lowest=EARLIEST), {})
 
 
@@ -227,12 +243,7 @@ def parse_assignment(text: str) -> list[MessageQueue]:
     Raises:
         OffsetFormatError: The text has another format or names no queue.
     """
-    queues = set()
-    for topic, brokers in _named_items(parse_json(text), "the assignment", "topic"):
-        for broker, numbers in _named_items(brokers, f"topic {topic!r}", "broker"):
-            if not isinstance(numbers, list):
-                raise OffsetFormatError(f"{topic}@{broker} must be a list of queue numbers, not {_kind(numbers)}")
-            queues |= {MessageQueue(topic, broker, _whole(number, 0, _MAX_QUEUE_ID, "queue")) for number in numbers}
+    queues = _from_lists(parse_json(text))
     if not queues:
         raise OffsetFormatError("the assignment names no queue")
     return sorted(queues)
@@ -294,6 +305,16 @@ def _from_levels(levels: object, *, lowest: int) -> QueueOffsets:
                 queue = MessageQueue(topic, broker, _whole(int(number), 0, _MAX_QUEUE_ID, "queue"))
                 offsets[queue] = _whole(offset, lowest, _MAX_OFFSET, f"offset of {queue}")
     return offsets
+
+
+def _from_lists(levels: object) -> set[MessageQueue]:
+    queues = set()
+    for topic, brokers in _named_items(levels, "the assignment", "topic"):
+        for broker, numbers in _named_items(brokers, f"topic {topic!r}", "broker"):
+            if not isinstance(numbers, list):
+                raise OffsetFormatError(f"{topic}@{broker} must be a list of queue numbers, not {_kind(numbers)}")
+            queues |= {MessageQueue(topic, broker, _whole(number, 0, _MAX_QUEUE_ID, "queue")) for number in numbers}
+    return queues
 
 
 def _named_items(value: object, owner: str, of: str) -> list[tuple[str, object]]:

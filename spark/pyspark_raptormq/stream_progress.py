@@ -4,7 +4,9 @@
 
 - A queue that is not known is new, or its broker was down when the query started. It is read from its first message, or
   from the first message of the time at which the query starts to read (`StreamOffset.since_ms`).
-- A queue of an unavailable broker keeps its offset.
+- A queue of an unavailable broker keeps its offset. So does a queue that its broker no longer offers, because the topic
+  has fewer read queues. Their unread messages count up to the last known ends.
+- A topic of a pattern that is deleted with unread messages is a loss. Its offsets are removed.
 - If a queue ends before its start offset, messages were lost. It is then read from its first message.
 - If a topic was recreated, its unread messages were lost. Its queues are read from their first message.
 - With Trigger.AvailableNow, the end offsets at the start of the query are final.
@@ -24,12 +26,13 @@ from pyspark_raptormq.cluster_offsets import (
     check_assigned,
     check_start,
     check_still_read,
+    deleted_topics,
     offsets_at,
     selected_queues,
     with_topic_ids,
     without_recreated_topics,
 )
-from pyspark_raptormq.data_loss import report_beyond_end, report_recreated
+from pyspark_raptormq.data_loss import report_beyond_end, report_recreated, report_topic_deleted
 from pyspark_raptormq.offsets import (
     Place,
     QueueOffsets,
@@ -67,6 +70,9 @@ class StreamProgress:
         self._now_ms = now_ms
         self._last_batch_s = -math.inf
         self._last_ends: QueueOffsets | None = None
+        self._known_ends: QueueOffsets = {}
+        """The last known end offset of all queues of this run."""
+        self._unreachable: frozenset[MessageQueue] = frozenset()
         self._latest: ReportedEnds | None = None
         self._planned: QueueOffsets = {}
 
@@ -107,6 +113,7 @@ class StreamProgress:
         """Fix the current end offsets as the final end of the query."""
         queues = selected_queues(self._options, self._bounds)
         self._last_ends = self._bounds.max_offsets(queues)
+        self._known_ends |= self._last_ends
 
     def advance(
         self,
@@ -125,7 +132,8 @@ class StreamProgress:
             min_rows: minimum number of offsets. Fewer are read only after option `maxTriggerDelay`.
 
         Raises:
-            DataLoss: A queue ends before its start, or a topic was recreated, and option failOnDataLoss is true.
+            DataLoss: A queue ends before its start, or a topic was recreated or deleted, and option failOnDataLoss is
+                true.
             OptionError: The options no longer select a queue of `start`, and option failOnDataLoss is true.
         """
         if not self._start_checked:
@@ -135,7 +143,7 @@ class StreamProgress:
         real, told = with_topic_ids(self._bounds, queues, lambda _: self._bounds.max_offsets(queues))
         changed = recreated(start.topic_ids, told)
         self._report_recreated(changed)
-        known = without(start.queues, changed)
+        known = self._without_deleted(without(start.queues, changed), real)
         begin = self._begin(known, real, changed, start.since_ms)
         ends = real
         if self._last_ends is not None:
@@ -147,18 +155,57 @@ class StreamProgress:
             max_rows = self._rows_of(begin, ends, max_bytes, max_rows)
         if max_rows is not None:
             ends = limit_offsets(begin, ends, max_rows)
-        self._latest = ReportedEnds(
-            known | real, self._first([each for each in real if ends.get(each, 0) < real[each]])
-        )
+        first = self._first([each for each in real if ends.get(each, 0) < real[each]])
+        self._latest = self._reported(known, real, first, changed)
         self._planned = known | ends
         anew = {queue for queue in ends if place_of(queue) in changed}
         moved = {queue: end for queue, end in ends.items() if end != begin[queue] or queue in anew}
         ids = _of_places(start.topic_ids | told, known | moved)
-        if not moved and ids == start.topic_ids:
+        if not moved and ids == start.topic_ids and known.keys() >= start.queues.keys():
             return start
         self._last_batch_s = self._clock()
-        first = known | {queue: begin[queue] for queue in anew}
-        return StreamOffset(known | moved, first if start.at_start else None, ids, start.since_ms)
+        begun = known | {queue: begin[queue] for queue in anew}
+        return StreamOffset(known | moved, begun if start.at_start else None, ids, start.since_ms)
+
+    def _without_deleted(self, known: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
+        """Return the offsets without those of deleted topics."""
+        deleted = deleted_topics(self._options, self._bounds, known, {queue.topic for queue in real})
+        for topic in deleted:
+            queues = [queue for queue in known if queue.topic == topic]
+            ends = [self._known_ends.get(queue) for queue in queues]
+            unread = sum(max(0, end - known[queue]) for queue, end in zip(queues, ends, strict=True) if end is not None)
+            report_topic_deleted(
+                topic, None if not unread and None in ends else unread, fail=self._options.fail_on_data_loss
+            )
+        for queue in [queue for queue in self._known_ends if queue.topic in deleted]:
+            del self._known_ends[queue]
+        return {queue: offset for queue, offset in known.items() if queue.topic not in deleted}
+
+    def _reported(
+        self, known: QueueOffsets, real: QueueOffsets, first: QueueOffsets, changed: Sequence[Place]
+    ) -> ReportedEnds:
+        """Return the ends for reports. Queues without a route have the last known end, and are logged when they
+        change."""
+        self._known_ends = without(self._known_ends, changed) | real
+        unreachable = frozenset(known.keys() - real.keys())
+        # A broker that offers fewer queues of a topic than before still knows the ends of the others.
+        places = {place_of(queue) for queue in real}
+        silent = sorted(each for each in unreachable - self._known_ends.keys() if place_of(each) in places)
+        if silent:
+            try:
+                self._known_ends |= self._bounds.max_offsets(silent)
+            except RaptorMQError as error:
+                log.info("the reported lag lacks %d queues: %s", len(silent), error)
+        ends = {queue: max(offset, self._known_ends.get(queue, 0)) for queue, offset in known.items()}
+        if unreachable and unreachable != self._unreachable:
+            log.warning(
+                "%d queues cannot be reached, with at least %d unread messages: %s",
+                len(unreachable),
+                sum(ends[queue] - known[queue] for queue in unreachable),
+                ", ".join(map(str, sorted(unreachable))),
+            )
+        self._unreachable = unreachable
+        return ReportedEnds(ends | real, first, unreachable)
 
     def _may_wait(self, rows: int, min_rows: int) -> bool:
         """Return whether a batch of `rows` offsets waits for more. The first batch of a run never waits."""

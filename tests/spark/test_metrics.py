@@ -69,13 +69,17 @@ def test_the_log_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         log_lag(Lag("flights", 3, {Q0: 4, Q1: 2}))
     assert caplog.messages == ["query flights, batch 3: lag 6 offsets, at most 4 in one queue"]
+    log_lag(Lag("flights", 4, {Q0: 4, Q1: 2}, {}, frozenset({Q1})))
+    assert caplog.messages[-1] == "query flights, batch 4: 1 queues cannot be reached"
 
 
 def test_prometheus_has_what_the_listener_was_told_until_the_query_ends() -> None:
     registry = CollectorRegistry()
     listener = PrometheusListener(registry)
     other = MessageQueue("u", "broker-a", 0)
-    event: Any = Progress(StreamOffset({Q0: 110, Q1: 7}), ReportedEnds({Q0: 400, Q1: 9, other: 5}, {Q0: 300}))
+    event: Any = Progress(
+        StreamOffset({Q0: 110, Q1: 7}), ReportedEnds({Q0: 400, Q1: 9, other: 5}, {Q0: 300}, frozenset({Q1}))
+    )
     listener.onQueryProgress(event)
     listener.onQueryProgress(event)
 
@@ -84,6 +88,7 @@ def test_prometheus_has_what_the_listener_was_told_until_the_query_ends() -> Non
 
     assert (value("lag", topic="t"), value("lag_max", topic="t"), value("lost", topic="t")) == (102, 100, 190)
     assert value("lag", topic="u") == 5
+    assert (value("unreachable_queues", topic="t"), value("unreachable_queues", topic="u")) == (1, 0)
     assert (value("batch"), value("rows_total"), value("batch_seconds_sum")) == (3, 100, 3.0)
     foreign: Any = Progress(StreamOffset({Q0: 110}), ReportedEnds({Q0: 400}))
     foreign.endOffset, foreign.name = "5", "kafka"

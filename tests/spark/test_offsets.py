@@ -15,10 +15,12 @@ from pyspark_raptormq.offsets import (
     LATEST,
     GivenOffsets,
     QueueOffsets,
+    ReportedEnds,
     StreamOffset,
     parse_assignment,
     parse_json,
     parse_offsets,
+    reported_ends,
     stream_offset,
 )
 from raptormq.protocol.message import MessageQueue
@@ -93,7 +95,10 @@ def test_relative_offsets_are_for_options_only() -> None:
         ("{", "not JSON"),
         ("[1]", "not a list"),
         ("null", "not null"),
-        ('{"v": 3, "q": {}}', "version 3"),
+        ('{"v": 4, "q": {}}', "version 4"),
+        ('{"v": 2, "q": {}, "t": 1}', "unknown field 't'"),
+        ('{"v": 3, "q": {}, "t": -1}', "time t must be a whole number from 0"),
+        ('{"v": 3, "q": {}, "t": "1"}', "time t must be a whole number from 0"),
         ('{"v": 1, "q": {}, "i": {}}', "unknown field 'i'"),
         ('{"v": 2, "q": {}, "i": {"t": {"b": 7}}}', "the id of t@b must be a string"),
         ('{"v": 2, "q": {}, "i": {"t": "b"}}', "must be a JSON object"),
@@ -139,3 +144,22 @@ def test_assignment() -> None:
 def test_assignments_that_are_refused(text: str) -> None:
     with pytest.raises(OffsetFormatError):
         parse_assignment(text)
+
+
+def test_the_time_at_which_other_queues_begin_is_in_documents_of_version_3() -> None:
+    offset = StreamOffset({A0: 5}, None, {}, 1_760_000_000_000)
+    text = '{"v": 3, "q": {"flights": {"broker-a": {"0": 5}}}, "t": 1760000000000}'
+    assert json.dumps(offset.to_document()) == text
+    assert stream_offset(json.loads(text)) == offset
+    assert parse_offsets(text) == GivenOffsets({A0: 5}, {}, 1_760_000_000_000)
+
+
+def test_queues_that_cannot_be_reached_are_in_reports() -> None:
+    ends = ReportedEnds({A0: 5, A2: 9}, {A0: 1}, frozenset({A2}))
+    report = ends.report({A0: 3, A2: 4})
+    assert (report["unreachable"], report["offsetsBehindLatest"]["flights"]["total"]) == (
+        {"flights": {"broker-a": [2]}},
+        7,
+    )
+    assert reported_ends(json.loads(json.dumps(report))) == ends
+    assert parse_offsets(json.dumps(report)).queues == ends.queues

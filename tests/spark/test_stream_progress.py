@@ -32,12 +32,15 @@ class Topic:
         self.bounds = {MessageQueue("t", "broker-a", int(name[1:])): pair for name, pair in bounds.items()}
 
     def topics(self) -> list[str]:
-        return ["t", "other", "%RETRY%g", "rmq_sys_x"]
+        return [*(["t"] if self.bounds else []), "other", "%RETRY%g", "rmq_sys_x"]
 
     def queues(self, topic: str) -> list[MessageQueue]:
         if topic != "t":
             raise MissingTopic(topic)
         return sorted(self.bounds)
+
+    def brokers(self) -> set[str]:
+        return {"broker-a"}
 
     def lost_queues(self) -> list[MessageQueue]:
         return []
@@ -246,6 +249,87 @@ def test_available_now_ends_when_a_queue_goes_away() -> None:
     end = progress.advance(start, None)
     assert end.queues == {Q0: 10, Q1: 0}
     assert progress.advance(end, None) is end
+    assert progress.latest == ReportedEnds({Q0: 10, Q1: 10}, {}, frozenset({Q1}))
+
+
+def lag_of(progress: StreamProgress) -> int:
+    report = progress.report()
+    assert report is not None
+    total: int = report["offsetsBehindLatest"]["t"]["total"]
+    return total
+
+
+def test_unread_messages_of_a_queue_that_cannot_be_reached_count_and_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 10))
+    progress = StreamProgress(OPTIONS, topic)
+    end = progress.advance(progress.initial(), 8)
+    hidden = topic.bounds.pop(Q1)
+    for _ in range(3):
+        end = progress.advance(end, None)
+    assert (end.queues, lag_of(progress)) == ({Q0: 10, Q1: 4}, 6)
+    warning = "1 queues cannot be reached, with at least 6 unread messages: t@broker-a:1"
+    assert [each.message for each in caplog.records] == [warning]
+    topic.bounds[Q1] = hidden
+    end = progress.advance(end, None)
+    assert (lag_of(progress), progress.latest) == (0, ReportedEnds({Q0: 10, Q1: 10}))
+
+
+def test_the_ends_of_queues_beyond_the_number_of_read_queues_are_requested() -> None:
+    class Shrunk(Topic):
+        def queues(self, topic: str) -> list[MessageQueue]:
+            return [queue for queue in super().queues(topic) if queue == Q0]
+
+    progress = StreamProgress(OPTIONS, Shrunk(q0=(0, 10), q1=(0, 10), q2=(0, 9)))
+    progress.advance(StreamOffset({Q0: 10, Q1: 4, Q2: 9}), None)
+    assert progress.latest == ReportedEnds({Q0: 10, Q1: 10, Q2: 9}, {}, frozenset({Q1, Q2}))
+
+
+PATTERN = replace(OPTIONS, topics=(), topic_pattern="t")
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_with_unread_messages_is_a_loss() -> None:
+    for options, limit, unread in ((PATTERN, 8, "with at least 2 unread messages"), (PATTERN, 0, "possibly with")):
+        topic = Topic(q0=(0, 10))
+        run = StreamProgress(options, topic)
+        end = run.advance(run.initial(), limit) if limit else StreamOffset({Q0: 8})
+        topic.bounds = {}
+        run = run if limit else StreamProgress(options, topic)
+        with pytest.raises(DataLoss, match=f"topic t was deleted, {unread}"):
+            run.advance(end, None)
+        lenient = StreamProgress(replace(options, fail_on_data_loss=False), topic)
+        assert lenient.advance(end, None).queues == {}
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_after_it_was_read_loses_its_offsets() -> None:
+    topic = Topic(q0=(0, 10))
+    run = StreamProgress(PATTERN, topic)
+    end = run.advance(run.initial(), None)
+    topic.bounds = {}
+    following = run.advance(end, None)
+    assert following.queues == {}
+    assert run.ranges(end, following) == []
+    assert run.advance(following, None) is following
+    topic.bounds = {Q0: (0, 3)}
+    assert run.advance(following, None).queues == {Q0: 3}
+
+
+@pytest.mark.parametrize("change", ["the broker is down", "the broker registers meanwhile"])
+def test_a_topic_of_a_broker_that_is_down_or_starts_is_not_deleted(change: str) -> None:
+    class Starting(Topic):
+        def brokers(self) -> set[str]:
+            if change == "the broker is down":
+                return {"broker-b"}
+            self.bounds = {Q0: (0, 10)}
+            return {"broker-a"}
+
+    topic = Starting(q0=(0, 10))
+    run = StreamProgress(PATTERN, topic)
+    end = run.advance(run.initial(), 8)
+    topic.bounds = {}
+    assert run.advance(end, None) is end
+    assert lag_of(run) == 2
 
 
 def test_a_queue_that_shrank_is_a_loss() -> None:
