@@ -132,7 +132,11 @@ class ClientAdmin:
     """`Admin` with real connections. Use it as an asynchronous context manager."""
 
     def __init__(self) -> None:
-        self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=tls_from_environment() or ClientTls())
+        tls = tls_from_environment() or ClientTls()
+        # Without verification TLS protects from nobody who can intercept connections, so that servers which do not have
+        # TLS yet, or any more, may be asked without.
+        tls = tls if tls.auth_server else replace(tls, in_transition=True)
+        self._plain, self._encrypted = ClientConfig(tls=None), ClientConfig(tls=tls)
         self._clients: dict[ClientConfig, AdminClient] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -145,16 +149,14 @@ class ClientAdmin:
         await asyncio.gather(*self._closing)
 
     def speaking(self, tls: Tls | None, keys: Keys = ()) -> ClusterAdmin:
-        """See `Admin.speaking`. For a permissive cluster plain connections come first; TLS is the fallback for servers
-        that still run in enforcing mode."""
-        if tls is None:
-            kinds = [self._plain]
-        elif tls.mode == "enforcing":
+        """See `Admin.speaking`. For a cluster without TLS or a permissive one plain connections come first; TLS is the
+        fallback for servers that still run in enforcing mode."""
+        if tls is not None and tls.mode == "enforcing":
             kinds = [self._encrypted]
         else:
             kinds = [self._plain, self._encrypted]
         signed = [replace(kind, credentials=key) for kind in kinds for key in keys]
-        return Questions([self._client(config) for config in signed or kinds])
+        return Questions([self._client(config) for config in signed or kinds], has_certificate=tls is not None)
 
     def _client(self, config: ClientConfig) -> tuple[ClientConfig, AdminClient]:
         client = self._clients.pop(config, None) or AdminClient(client_config=config)
@@ -171,14 +173,15 @@ class Questions:
     """`ClusterAdmin` over one or more clients. A request is repeated with the next client when the server closes the
     connection (wrong transport) or rejects the signature."""
 
-    def __init__(self, clients: Sequence[tuple[ClientConfig, AdminClient]]) -> None:
+    def __init__(self, clients: Sequence[tuple[ClientConfig, AdminClient]], *, has_certificate: bool = False) -> None:
         self._clients = clients
+        self._has_certificate = has_certificate
 
     async def connect(self, address: str) -> None:
         await _connected(address)
 
     async def certificate_end(self, address: str) -> datetime | None:
-        if all(config.tls is None for config, _ in self._clients):
+        if not self._has_certificate:
             return None
         from cryptography import x509  # imported on demand: the module takes 8 MB of memory
 

@@ -100,6 +100,8 @@ class Concern(StrEnum):
     """A Secret named in the spec does not exist."""
     MEMBERS_CHANGING = "MembersChanging"
     """Members join or leave Dledger groups, since `replicas` has changed."""
+    SECURITY_CHANGING = "SecurityChanging"
+    """Access control or TLS changes, and brokers accept their peers with and without signature and TLS."""
     PROMOTION_REFUSED = "PromotionRefused"
     """`replication.promote` is refused, or must wait."""
     PROMOTING = "Promoting"

@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from raptormq_operator.differences import Difference, differences
 from raptormq_operator.manifests.cluster_objects import Unit, Wanted
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.manifests.pod import has_access_secrets
 from raptormq_operator.model import names
 
 Key = tuple[str, str]
@@ -168,24 +167,6 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
     )
 
 
-def name_servers_may_authenticate(observed: Observed, wanted: Wanted) -> bool:
-    """Return whether name servers may refuse unsigned requests: all existing brokers sign. Every broker then stays
-    listed while access control is enabled. Name servers that already refuse them continue while brokers are added and
-    removed.
-    """
-    brokers = [unit for unit in wanted.brokers if _workload(unit) in observed.objects]
-    if not all(has_access_secrets(observed.objects[_workload(unit)]) for unit in brokers if _ours(observed, unit)):
-        return False
-    servers = observed.objects.get(_workload(wanted.name_servers))
-    if servers is not None and _ours(observed, wanted.name_servers) and has_access_secrets(servers):
-        return True
-    return all(_all_updated(observed.objects[_workload(unit)]) for unit in brokers if _ours(observed, unit))
-
-
-def _ours(observed: Observed, unit: Unit) -> bool:
-    return not _foreign(observed, _workload(unit))
-
-
 def _broker_changes(observed: Observed, wanted: Wanted, *, name_servers_change: bool) -> Iterator[Step]:
     """Return the steps of all unavailable brokers, and of at most one that may serve clients if the name servers are
     healthy. Missing objects of the others are created, so that a restarted pod finds its configuration.
@@ -266,7 +247,7 @@ def ended(workload: Manifest) -> bool:
     status = workload.get("status", {})
     if status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
         return False
-    return _all_updated(workload) or status.get("replicas", 0) == 0
+    return all_updated(workload) or status.get("replicas", 0) == 0
 
 
 def _turn(observed: Observed, unit: Unit) -> list[Step]:
@@ -374,13 +355,13 @@ def settled(workload: Manifest | None) -> bool:
     status = workload.get("status", {})
     replicas = workload["spec"]["replicas"]
     return (
-        _all_updated(workload)
+        all_updated(workload)
         and status.get("availableReplicas", 0) == replicas
         and status.get("replicas", 0) == replicas
     )
 
 
-def _all_updated(workload: Manifest) -> bool:
+def all_updated(workload: Manifest) -> bool:
     """Return True if the StatefulSet controller has processed the last change and has recreated all pods."""
     status = workload.get("status", {})
     return bool(
@@ -422,7 +403,7 @@ def _serving(observed: Observed, unit: Unit) -> bool:
     workload = observed.objects.get(key)
     if workload is None or _foreign(observed, key):
         return False
-    return _all_updated(workload) and workload["status"].get("readyReplicas", 0) == workload["spec"]["replicas"]
+    return all_updated(workload) and workload["status"].get("readyReplicas", 0) == workload["spec"]["replicas"]
 
 
 def _updated(observed: Observed, unit: Unit) -> bool:
@@ -430,7 +411,7 @@ def _updated(observed: Observed, unit: Unit) -> bool:
     workload = observed.objects.get(_workload(unit))
     if workload is None or any(_foreign(observed, key_of(manifest)) for manifest in unit.objects):
         return False
-    return _all_updated(workload)
+    return all_updated(workload)
 
 
 def _settled(observed: Observed, unit: Unit) -> bool:
@@ -442,7 +423,7 @@ def _rolled(observed: Observed, unit: Unit) -> bool:
     """Return False while the pod of a broker is being replaced."""
     key = _workload(unit)
     workload = observed.objects.get(key)
-    return workload is None or _foreign(observed, key) or _all_updated(workload) or _outdated(observed, unit)
+    return workload is None or _foreign(observed, key) or all_updated(workload) or _outdated(observed, unit)
 
 
 def _outdated(observed: Observed, unit: Unit) -> bool:
@@ -490,10 +471,11 @@ def _workload(unit: Unit) -> Key:
 
 def _foreign(observed: Observed, key: Key) -> bool:
     current = observed.objects.get(key)
-    return current is not None and not _owned(observed, current)
+    return current is not None and not is_owned(observed, current)
 
 
-def _owned(observed: Observed, current: Manifest) -> bool:
+def is_owned(observed: Observed, current: Manifest) -> bool:
+    """Return whether the cluster owns an object."""
     owners = current["metadata"].get("ownerReferences", [])
     return any(owner.get("controller") and owner["uid"] == observed.owner_uid for owner in owners)
 
@@ -501,5 +483,5 @@ def _owned(observed: Observed, current: Manifest) -> bool:
 def _leftovers(observed: Observed, wanted: Wanted) -> Iterable[Step]:
     keys = {key_of(manifest) for manifest in wanted.objects}
     for key, current in sorted(observed.objects.items()):
-        if key not in keys and _owned(observed, current):
+        if key not in keys and is_owned(observed, current):
             yield Delete(*key, uid=current["metadata"]["uid"])

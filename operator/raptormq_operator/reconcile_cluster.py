@@ -11,12 +11,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from raptormq.errors import RaptorMQError
 from raptormq.logs import get_logger
 from raptormq_operator import clock as time_of_day
-from raptormq_operator import cluster_status, concerns, event_diagnostics, membership, pod_diagnostics, promotion
+from raptormq_operator import (
+    cluster_status,
+    concerns,
+    event_diagnostics,
+    membership,
+    pod_diagnostics,
+    promotion,
+    security_change,
+)
 from raptormq_operator.admin import BrokerFigures
 from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
 from raptormq_operator.concerns import Facts, Stores
@@ -43,7 +51,6 @@ from raptormq_operator.plan import (
     Transfer,
     in_words,
     key_of,
-    name_servers_may_authenticate,
     plan,
 )
 from raptormq_operator.plan import ended as has_ended
@@ -102,6 +109,16 @@ class _Outcome:
     """StatefulSets whose pod was evicted, or whose broker transferred leadership."""
     delayed: list[str] = field(default_factory=list)
     """Leaders that could not transfer leadership, with the reasons."""
+
+
+class _Taken(NamedTuple):
+    """The steps that were taken, and the verdict on the cluster."""
+
+    plan: Plan
+    verdict: Verdict
+    disturbed: frozenset[str]
+    """StatefulSets whose pod was evicted, or whose broker transferred leadership."""
+    security: security_change.Decision
 
 
 class ClusterReconciler:
@@ -212,12 +229,12 @@ class ClusterReconciler:
         lost = frozenset(name for name, store in stores.items() if "lostAt" in store)
         seen = replace(seen, losing=concerns.losing_claims(cluster, claims), lost=lost)
         decision = promotion.decide(cluster, seen) if cluster.is_master_slave and refused is None else Decision()
-        next_steps, verdict = None, refused
+        next_steps, verdict, security = None, refused, security_change.Decision()
         if verdict is None:
-            next_steps, verdict = await self._converge(body, cluster, probe, claims, decision, members)
+            next_steps, verdict, security = await self._converge(body, cluster, probe, claims, decision, members)
         facts = Facts(claims, await self._missing_secrets(cluster), await self._certificate_ends(key, cluster, probe))
         status = cluster_status.status(cluster, probe, next_steps, previous, self._now(), stores) | decision.status()
-        found = concerns.concerns(cluster, facts, stores, self._today()) | decision.concerns()
+        found = concerns.concerns(cluster, facts, stores, self._today()) | decision.concerns() | security.concerns()
         found |= members.concerns(cluster) if refused is None else {}
         await self._writer.write(body, status, verdict, found)
         known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
@@ -232,15 +249,18 @@ class ClusterReconciler:
         claims: Sequence[Manifest],
         decision: Decision,
         members: membership.Decision,
-    ) -> tuple[Plan | None, Verdict]:
-        """Take the steps that are safe now, then request membership changes. Return the plan and the verdict."""
+    ) -> tuple[Plan | None, Verdict, security_change.Decision]:
+        """Take the steps that are safe now, then request membership changes. Return the plan, the verdict, and the
+        settings of access control and TLS.
+        """
         try:
-            next_steps, verdict, disturbed = await self._act(body, cluster, probe, claims, decision)
-            refusals = await self._change_members(body, cluster, members.changes, disturbed)
+            done = await self._act(body, cluster, probe, claims, decision)
+            refusals = await self._change_members(body, cluster, members.changes, done.disturbed)
         except Invalid as error:  # a required read is denied, for example by a custom role
-            return None, Verdict(Reason.APPLY_REFUSED, str(error))
+            return None, Verdict(Reason.APPLY_REFUSED, str(error)), security_change.Decision()
         members = replace(members, progress=(*members.progress, *refusals))
-        return next_steps, members.said_with(decision.said_with(verdict))
+        verdict = members.said_with(decision.said_with(done.security.said_with(done.verdict)))
+        return done.plan, verdict, done.security
 
     def _watch_leaders(self, cluster: Cluster, probe: ClusterProbe, *, refused: bool) -> None:
         """Watch the leaders, so that their Services are updated as soon as a leader changes."""
@@ -363,8 +383,8 @@ class ClusterReconciler:
 
     async def _act(
         self, body: Manifest, cluster: Cluster, probe: ClusterProbe, claims: Sequence[Manifest], decision: Decision
-    ) -> tuple[Plan, Verdict, frozenset[str]]:
-        """Take the steps that are safe now. Return the plan, the verdict, and the StatefulSets that were disturbed.
+    ) -> _Taken:
+        """Take the steps that are safe now.
 
         Applies that change nothing reveal differences in representation only. The plan is then computed again without
         these differences, so that they do not delay other changes.
@@ -378,10 +398,16 @@ class ClusterReconciler:
         observed = await self._observe(cluster, objects, probe)
         losing = concerns.losing_claims(cluster, claims)
         observed = replace(observed, losing_claims=losing, promoting=decision.at_once)
-        authenticate = cluster.authenticates and name_servers_may_authenticate(observed, objects)
+        security = security_change.decide(cluster, observed, probe.unknown_settings)
         # Not earlier, because a leader may have changed while the objects were read.
         leaders = led_groups(cluster, observed.objects) | self._leaders.of(cluster)
-        objects = wanted(cluster, name_servers_authenticate=authenticate, forming=forming, leaders=leaders)
+        objects = wanted(
+            cluster,
+            brokers=security.brokers,
+            name_servers=security.name_servers,
+            forming=forming,
+            leaders=leaders,
+        )
         disturbed: set[str] = set()
         while True:
             observed = replace(observed, accepted=convergence.accepted, contested=convergence.contested())
@@ -396,7 +422,7 @@ class ClusterReconciler:
             waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
             words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
             verdict = cluster_status.verdict(cluster, next_steps, probe, words)
-        return next_steps, verdict, frozenset(disturbed)
+        return _Taken(next_steps, verdict, frozenset(disturbed), security)
 
     async def _take_all(
         self, body: Manifest, cluster: Cluster, steps: Sequence[Step], observed: Observed, convergence: Convergence

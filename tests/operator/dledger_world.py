@@ -6,16 +6,18 @@ refuses. `controllers` fails if a rule of `raptormq_operator.membership` is viol
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raptormq.errors import ServerError
 from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
-from raptormq_operator.manifests.config import peer_count_in
+from raptormq_operator.manifests.config import BROKER_FILE, NAME_SERVER_FILE, peer_count_in
 from raptormq_operator.manifests.metadata import digest
+from raptormq_operator.manifests.pod import security_of
 from raptormq_operator.membership import CLOSE_BYTES
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Member
+from raptormq_operator.model.peer_security import PeerSecurity
 from raptormq_operator.reconcile_cluster import ClusterReconciler
 from tests.operator.fake_admin import FakeAdmin
 from tests.operator.resources import NAMESPACE
@@ -32,6 +34,7 @@ class Pod:
 
     revision: str
     peers: int
+    security: PeerSecurity = field(default_factory=PeerSecurity)
 
 
 class GroupAdmin(FakeAdmin):
@@ -91,10 +94,15 @@ class DledgerGroup(Operator):
         return Member("demo", self.cluster.zone, 0, index)
 
     def resize(self, replicas: int) -> None:
-        """Change the spec of the cluster."""
+        """Change `replicas` of the cluster."""
+        self.change_spec(replicas=replicas)
+
+    def change_spec(self, **fields: Any) -> None:
+        """Change the spec of the cluster. A field with the value None is removed."""
         body = self.kube.objects["BrokerCluster", NAMESPACE, "demo"]
         metadata = body["metadata"] | {"generation": body["metadata"]["generation"] + 1}
-        self.kube.put(body | {"metadata": metadata, "spec": body["spec"] | {"replicas": replicas}})
+        spec = {name: value for name, value in (body["spec"] | fields).items() if value is not None}
+        self.kube.put(body | {"metadata": metadata, "spec": spec})
 
     # --- the group ---
 
@@ -157,6 +165,7 @@ class DledgerGroup(Operator):
                 self.kube.objects.pop(("Pod", NAMESPACE, f"{self.member(index).name}-0"), None)
             else:
                 self._control(index, workload)
+        self._check_peers()
         self._group_works()
         self._describe()
         ready = {index: self._is_ready(index) for index in self.pods}
@@ -171,7 +180,9 @@ class DledgerGroup(Operator):
         revision = digest(workload["spec"]["template"])
         place = ("Pod", NAMESPACE, f"{member.name}-0")
         if index not in self.pods or place not in self.kube.objects:  # new, or evicted
-            self.pods[index] = Pod(revision, peer_count_in(self.kube.objects["ConfigMap", NAMESPACE, member.name]))
+            config_map = self.kube.objects["ConfigMap", NAMESPACE, member.name]
+            security = security_of(workload, config_map, BROKER_FILE)
+            self.pods[index] = Pod(revision, peer_count_in(config_map), security)
             if index == self.leader:
                 self.lead(None)
         pod = self.pods[index]
@@ -184,6 +195,19 @@ class DledgerGroup(Operator):
             "updatedReplicas": int(pod.revision == revision),
             **dict.fromkeys(("availableReplicas", "readyReplicas"), int(self._is_ready(index))),
         }
+
+    def _check_peers(self) -> None:
+        """Check that all running brokers accept each other."""
+        running = [self.pods[index] for index in sorted(self.serving())]
+        for own in running:
+            refused = [peer.security for peer in running if not own.security.accepts(peer.security)]
+            assert not refused, f"a broker with {own.security} refuses {refused}"
+        name = names.name_server("demo")
+        objects = [self.kube.objects.get((kind, NAMESPACE, name)) for kind in ("StatefulSet", "ConfigMap")]
+        if objects[0] is not None and objects[1] is not None:
+            server = security_of(objects[0], objects[1], NAME_SERVER_FILE)
+            refused = [pod.security for pod in running if not server.accepts(pod.security)]
+            assert not refused, f"the name servers with {server} refuse {refused}"
 
     def _is_ready(self, index: int) -> bool:
         return index in self.serving() & self.voters and self.leader is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +28,7 @@ from raptormq_operator.cluster_probe import probe_cluster
 from raptormq_operator.conditions import Reason
 from raptormq_operator.model.cluster import Cluster, Member, Tls
 from raptormq_operator.model.topic import Topic
+from tests.certificates import Authority
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
 from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
 from tests.operator.test_reconcile_topics import Operator
@@ -182,37 +186,36 @@ async def test_deletion_goes_to_brokers_and_name_servers() -> None:
 ENFORCING, PERMISSIVE = Tls("secret", "enforcing"), Tls("secret", "permissive")
 
 
-@pytest.mark.parametrize(
-    ("served", "spoken", "reached"),
-    [
-        (None, None, True),
-        (None, PERMISSIVE, True),
-        (None, ENFORCING, False),
-        (ServerTls(), None, True),
-        (ServerTls(), PERMISSIVE, True),
-        (ServerTls(), ENFORCING, True),
-        (ServerTls(enforcing=True), None, False),
-        (ServerTls(enforcing=True), PERMISSIVE, True),
-        (ServerTls(enforcing=True), ENFORCING, True),
-    ],
-)
-async def test_connections_are_of_the_kind_that_the_cluster_takes(
-    served: ServerTls | None, spoken: Tls | None, reached: bool
+@pytest.mark.parametrize("spoken", [None, PERMISSIVE, ENFORCING], ids=["none", "permissive", "enforcing"])
+@pytest.mark.parametrize("served", [None, ServerTls(), ServerTls(enforcing=True)], ids=["plain", "both", "tls"])
+async def test_servers_are_reached_while_tls_of_their_cluster_changes(
+    served: ServerTls | None, spoken: Tls | None
 ) -> None:
+    async with name_server(served) as address, ClientAdmin() as asking:
+        admin = asking.speaking(spoken)
+        assert await admin.listed_brokers(address) == {("demo", "broker-0", 0): address}
+        await admin.delete_topic(address, "orders")
+
+
+async def test_a_server_without_tls_is_not_reached_if_certificates_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAPTORMQ_TLS_CA", str(Authority(tmp_path, "authority").cert))
+    async with name_server(None) as address, ClientAdmin() as asking:
+        with pytest.raises(TransportError):
+            await asking.speaking(ENFORCING).listed_brokers(address)
+
+
+@asynccontextmanager
+async def name_server(tls: ServerTls | None) -> AsyncIterator[str]:
+    """Run a server that lists itself as a broker, and deletes topics. Return its address."""
     router = Router()
-    router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, lambda _, asked, __: response_to(asked, body=listing("a:1")))
-    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
-        router.add(code, None, lambda _, asked, __: response_to(asked))
-    server = Server(router, "127.0.0.1", 0, tls=served)
+    server = Server(router, "127.0.0.1", 0, tls=tls)
     await server.start()
     address = f"127.0.0.1:{server.port}"
-    async with ClientAdmin() as asking:
-        admin = asking.speaking(spoken)
-        if reached:
-            assert await admin.listed_brokers(address) == {("demo", "broker-0", 0): "a:1"}
-        else:
-            with pytest.raises(TransportError):
-                await admin.listed_brokers(address)
-            with pytest.raises(TransportError):
-                await admin.delete_topic(address, "orders")
+    listed = listing(address)
+    router.add(RequestCode.GET_BROKER_CLUSTER_INFO, None, lambda _, asked, __: response_to(asked, body=listed))
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV):
+        router.add(code, None, lambda _, asked, __: response_to(asked))
+    yield address
     await server.stop()

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from raptormq_operator.manifests import broker, config, name_server, services
 from raptormq_operator.manifests.metadata import Manifest, sealed
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import Cluster, Member
+from raptormq_operator.model.peer_security import PeerSecurity
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,19 @@ class Wanted:
 def wanted(
     cluster: Cluster,
     *,
-    name_servers_authenticate: bool = False,
+    brokers: Mapping[str, PeerSecurity] = MappingProxyType({}),
+    name_servers: PeerSecurity | None = None,
     forming: Collection[int] = (),
     leaders: Mapping[int, int] = MappingProxyType({}),
 ) -> Wanted:
-    """Return the objects of a cluster with a valid spec. `name_servers_authenticate` is True if all brokers sign
-    (`plan.name_servers_may_authenticate`). `forming` has the groups with a broker that will become the first member
-    (`ClusterProbe.forming`), `leaders` the leading member by group (`Leaders`).
+    """Return the objects of a cluster with a valid spec.
+
+    `brokers`, by name of the StatefulSet, and `name_servers` have the settings of access control and TLS
+    (`security_change`), by default those of the spec. `forming` has the groups with a broker that will become the first
+    member (`ClusterProbe.forming`), `leaders` the leading member by group (`Leaders`).
     """
-    authenticate = cluster.authenticates and name_servers_authenticate
+    by_spec = PeerSecurity.of_spec(cluster)
+    served = (name_servers or by_spec).applied(cluster)
     groups = range(cluster.groups)
     return Wanted(
         shared=_unit(
@@ -60,14 +65,17 @@ def wanted(
             *services.broker_budgets(cluster, forming),
         ),
         name_servers=_unit(
-            config.name_server_config(cluster, authenticate=authenticate),
-            name_server.stateful_set(cluster, authenticate=authenticate),
+            config.name_server_config(served, authenticate=served.authenticates),
+            name_server.stateful_set(served, authenticate=served.authenticates),
         ),
         brokers=tuple(
-            _unit(config.broker_config(cluster, member), broker.stateful_set(cluster, member))
-            for member in cluster.members
+            _broker(brokers.get(member.name, by_spec).applied(cluster), member) for member in cluster.members
         ),
     )
+
+
+def _broker(cluster: Cluster, member: Member) -> Unit:
+    return _unit(config.broker_config(cluster, member), broker.stateful_set(cluster, member))
 
 
 def _unit(*objects: Manifest) -> Unit:

@@ -29,6 +29,8 @@ ROLE_KEY, SLAVE = "brokerRole", "SLAVE"
 PEERS_KEY = "dLegerPeers"
 SLAVE_ADDRESSES_KEY = "haSlaveAddresses"
 NAME_SERVER_FILE = "namesrv.conf"
+PEER_TRANSITION_KEY = "peerSecurityTransition"
+"""Key of `broker.conf` with which a broker accepts its peers with and without signature and TLS."""
 
 _ACCESS_KEYS = frozenset(
     {
@@ -66,6 +68,7 @@ DENIED_BROKER_KEYS = _ACCESS_KEYS | frozenset(
         "metricsPromExporterHost",
         "metricsPromExporterPort",
         "namesrvAddr",
+        PEER_TRANSITION_KEY,
         "rocketmqHome",
         "useTLS",
     }
@@ -148,6 +151,7 @@ def broker_properties(cluster: Cluster, member: Member) -> dict[str, str]:
         **_tls_properties(cluster),
         **_own_tls_properties(cluster),
         **(_access_properties(cluster) if cluster.authenticates else {}),
+        **({PEER_TRANSITION_KEY: "true"} if cluster.peers_in_transition else {}),
     }
 
 
@@ -247,6 +251,11 @@ def _own_tls_properties(cluster: Cluster) -> dict[str, str]:
     return {"useTLS": "true", "tls.client.certPath": TLS_CERTIFICATE, "tls.client.keyPath": TLS_KEY}
 
 
+def settings_in(config_map: Manifest, file: str) -> dict[str, str]:
+    """Return the settings in the ConfigMap of a server."""
+    return parse_properties(config_map.get("data", {}).get(file, ""))
+
+
 def role_in(config_map: Manifest) -> str:
     """Return the `brokerRole` in the ConfigMap of a member; empty without one."""
     return _setting(config_map, ROLE_KEY)
@@ -258,7 +267,7 @@ def peer_count_in(config_map: Manifest) -> int:
 
 
 def _setting(config_map: Manifest, key: str) -> str:
-    return parse_properties(config_map.get("data", {}).get(BROKER_FILE, "")).get(key, "")
+    return settings_in(config_map, BROKER_FILE).get(key, "")
 
 
 def broker_config(cluster: Cluster, member: Member) -> Manifest:

@@ -12,10 +12,13 @@ from typing import Any
 from raptormq_operator.manifests import config
 from raptormq_operator.manifests.metadata import Manifest, digest
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster, Scheduling
+from raptormq_operator.model.cluster import AccessControl, Cluster, Scheduling, Tls
+from raptormq_operator.model.peer_security import PeerSecurity
 
 USER_ID = 10001
-OPERATOR_KEYS = "operator-keys"
+ADMIN_KEYS, OPERATOR_KEYS = "admin-keys", "operator-keys"
+TLS_SECRET = "tls"
+"""Names of the volumes with Secrets."""
 """Volume of the operator's Secret."""
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
@@ -55,7 +58,7 @@ def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, conf
     }
     if cluster.tls is not None:
         secret = {"secretName": cluster.tls.secret_name, "defaultMode": 0o440}
-        spec["volumes"].append({"name": "tls", "secret": secret})
+        spec["volumes"].append({"name": TLS_SECRET, "secret": secret})
     if cluster.image.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in cluster.image.pull_secrets]
     return spec | _scheduling(scheduling)
@@ -70,7 +73,7 @@ def container(
         {"name": "tmp", "mountPath": "/tmp"},
     ]
     if cluster.tls is not None:
-        mounts.append({"name": "tls", "mountPath": config.TLS_DIRECTORY, "readOnly": True})
+        mounts.append({"name": TLS_SECRET, "mountPath": config.TLS_DIRECTORY, "readOnly": True})
     return {
         "name": role,
         "image": cluster.image.reference,
@@ -89,7 +92,7 @@ def add_access_secrets(cluster: Cluster, spec: Manifest) -> None:
     access = cluster.access_control
     assert access is not None
     mounts = (
-        ("admin-keys", access.admin_secret, config.ADMIN_DIRECTORY),
+        (ADMIN_KEYS, access.admin_secret, config.ADMIN_DIRECTORY),
         (OPERATOR_KEYS, access.operator_secret, config.OPERATOR_DIRECTORY),
     )
     (container,) = spec["containers"]
@@ -98,10 +101,28 @@ def add_access_secrets(cluster: Cluster, spec: Manifest) -> None:
         container["volumeMounts"].append({"name": name, "mountPath": directory, "readOnly": True})
 
 
-def has_access_secrets(workload: Manifest) -> bool:
-    """Return whether a StatefulSet mounts the Secrets of access control. Brokers with these Secrets sign requests."""
+def runs_config(workload: Manifest, config_map: Manifest) -> bool:
+    """Return whether the pod template of a StatefulSet belongs to the contents of its ConfigMap."""
+    annotations = workload["spec"]["template"]["metadata"].get("annotations", {})
+    return bool(annotations.get(names.CONFIG_HASH_ANNOTATION) == digest(config_map.get("data", {})))
+
+
+def security_of(workload: Manifest, config_map: Manifest, file: str) -> PeerSecurity:
+    """Return the settings of access control and TLS of a StatefulSet's pods, from its volumes and its ConfigMap."""
+    settings = config.settings_in(config_map, file)
     volumes = workload["spec"]["template"]["spec"].get("volumes", [])
-    return any(volume["name"] == OPERATOR_KEYS for volume in volumes)
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
+    tls = access = None
+    if TLS_SECRET in secrets:
+        tls = Tls(
+            secrets[TLS_SECRET],
+            settings.get("tls.server.mode", "permissive"),
+            settings.get("tls.server.need.client.auth", "none"),
+        )
+    if OPERATOR_KEYS in secrets:
+        authorization = settings.get("authorizationEnabled") == "true"
+        access = AccessControl(True, authorization, secrets[ADMIN_KEYS], secrets[OPERATOR_KEYS])
+    return PeerSecurity(tls, access, settings.get(config.PEER_TRANSITION_KEY) == "true")
 
 
 def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:

@@ -248,6 +248,8 @@ class Cluster:
     """Masters by group, in mode masterSlave; by default member 0 of each."""
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     """Sizes by group, in mode dledger; by default `replicas`."""
+    peers_in_transition: bool = False
+    """Whether brokers accept their peers with and without signature and TLS (`security_change`)."""
 
     @classmethod
     @needs_current_definition
