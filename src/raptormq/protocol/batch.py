@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from raptormq.errors import MessageError, RecordError
-from raptormq.protocol.properties import MAX_PROPERTIES_BYTES
+from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, without_broker_only
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
@@ -168,6 +168,18 @@ def with_valid_utf8(rows: list[BatchRow]) -> list[BatchRow]:
         (flag, body_at, body_end, properties.decode("utf-8", "replace").encode())
         for flag, body_at, body_end, properties in rows
     ]
+
+
+def without_broker_only_properties(data: bytes) -> bytes:
+    """Return a batch whose messages have no properties that only brokers set. Invalid UTF-8 in properties is replaced.
+
+    Raises:
+        RecordError: see :func:`scan_batch`.
+    """
+    return encode_batch(
+        (flag, data[body_at:body_end], without_broker_only(properties.decode("utf-8", "replace")).encode())
+        for flag, body_at, body_end, properties in scan_batch(data)
+    )
 
 
 def decode_batch(data: bytes, max_records: int | None = None, *, check_crc: bool = False) -> list[BatchRecord]:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from raptormq.protocol.batch import MAX_UNIFORM_RECORDS, OVERHEAD_BYTES
-from raptormq.protocol.properties import find_value
+from raptormq.protocol.properties import find_value, may_be_broker_only_in
 
 _SIZE_CRC_LENGTH = struct.Struct(">i4xi4xi")
 _SHORT = struct.Struct(">h")
@@ -53,9 +53,12 @@ def _layout(count: int, body: int, before: int, key: int, behind: int) -> Callab
 @lru_cache(maxsize=_KINDS)
 def _common_tags(before: bytes, behind: bytes) -> bytes | None:
     """Return the TAGS of properties with the unique key between ``before`` and ``behind``. Return None if that unique
-    key is not the effective one, if there are other keys, or if the message is itself a batch.
+    key is not the effective one, if there are other keys or properties that only brokers set, or if the message is
+    itself a batch.
     """
     text = before + _STAND_IN + behind
+    if may_be_broker_only_in(text):
+        return None
     if find_value(text, _UNIQUE_KEY) != _STAND_IN or _UNIQUE_KEY in behind or find_value(text, b"INNER_NUM\x01"):
         return None
     return None if find_value(text, b"KEYS\x01").strip(b" ") else find_value(text, b"TAGS\x01")

@@ -9,7 +9,8 @@ Names and values are never empty. If a name occurs twice, the last value counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from raptormq.errors import MessageError
 from raptormq.protocol.naturals import parse_natural
@@ -40,6 +41,7 @@ INNER_BASE = "INNER_BASE"
 INSTANCE_ID = "INSTANCE_ID"
 CLUSTER = "CLUSTER"
 POP_CHECKPOINT = "POP_CK"
+POP_CHECKPOINT_OFFSET = "POP_CK_OFFSET"
 FIRST_POP_TIME = "1ST_POP_TIME"
 SHARDING_KEY = "__SHARDINGKEY"
 CORRELATION_ID = "CORRELATION_ID"
@@ -49,6 +51,7 @@ MESSAGE_TYPE = "MSG_TYPE"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 TRANSACTION_ID = "__transactionId__"
 TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
@@ -56,6 +59,7 @@ TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_DELETE_KEY = "TIMER_DEL_UNIQKEY"
 PRIORITY = "_SYS_MSG_PRIORITY_"
 DLQ_REASON = "DLQ_REASON"
@@ -71,6 +75,9 @@ INNER_IDS = "__INNER_IDS"
 
 LEFT_OUT = "__LEFT_OUT"
 """RaptorMQ only: names of the properties that did not fit into a copy of the message, see `copied_properties`."""
+
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+PROPERTIES_CRC = "__CRC32#"
 
 KEY_SEPARATOR = " "
 _PAIR_BYTE = ord(PAIR_SEPARATOR)
@@ -140,6 +147,35 @@ RESERVED = frozenset(
 SYSTEM = RESERVED | {DLQ_REASON, ENCRYPTION_KEY_ID, INNER_IDS, LEFT_OUT}
 """`RESERVED` and the names specific to RaptorMQ. All other names belong to the application."""
 
+BROKER_ONLY = frozenset(
+    {
+        POP_CHECKPOINT,  # PopMessageProcessor, for messages of retry topics; SendMessageProcessor deletes it
+        POP_CHECKPOINT_OFFSET,  # reserved
+        FIRST_POP_TIME,  # PopReviveService
+        REAL_TOPIC,  # HookUtils, TransactionalMessageBridge: topic and queue of delayed and half messages
+        REAL_QUEUE_ID,
+        TIMER_OUT_MS,  # HookUtils
+        TIMER_ENQUEUE_MS,  # TimerMessageStore
+        TIMER_DEQUEUE_MS,
+        TIMER_ROLL_TIMES,
+        TRANSACTION_CHECK_TIMES,  # TransactionalMessageServiceImpl
+        PREPARED_QUEUE_OFFSET,  # TransactionalMessageBridge
+        INNER_BASE,  # BatchConsumeQueue
+        INNER_MULTI_QUEUE_OFFSET,  # LmqDispatch
+        PUSH_REPLY_TIME,  # ReplyMessageProcessor
+        PROPERTIES_CRC,  # CommitLog, which deletes it before the append
+    }
+)
+"""Names whose values only brokers set, with the class of Apache RocketMQ that sets them. Brokers drop them from what
+clients send, and a client uses their values only where a broker has set them. MSG_REGION, TRACE_ON and CLUSTER are not
+in this set: brokers append them to every message, and the last value counts. All other names of `SYSTEM` may be set by
+clients (Message, MessageAccessor and MessageClientIDSetter of the Java client), among them RETRY_TOPIC,
+ORIGIN_MESSAGE_ID and TIMER_DEL_UNIQKEY.
+"""
+
+POP_PROPERTIES = frozenset({POP_CHECKPOINT, POP_CHECKPOINT_OFFSET, FIRST_POP_TIME})
+"""Names of `BROKER_ONLY` that belong to one delivery by POP. Copies of messages do not have those of the original."""
+
 _INT_MAX = (1 << 31) - 1
 _INT_DIGITS = len(str(_INT_MAX))
 
@@ -194,6 +230,41 @@ def decode_properties(text: str) -> dict[str, str]:
         if separator and name and value:
             properties[name] = value
     return properties
+
+
+def pattern_of(wanted: Iterable[str]) -> str:
+    """Return a regular expression that finds names in a text form, for the hot path of brokers. It may also find the
+    end of a longer name, or a part of a value. All names contain an underscore behind their first character.
+
+    A search goes from underscore to underscore, and most underscores differ in the character before them. It takes the
+    time of about four searches for single names.
+    """
+    ends: dict[str, list[str]] = {}
+    for name in sorted(wanted):
+        at = name.index("_", 1)
+        ends.setdefault(name[:at], []).append(re.escape(name[at + 1 :]))
+    befores = "".join(sorted({begin[-1] for begin in ends}))
+    found = "|".join(f"(?<={re.escape(begin)}_)(?:{'|'.join(each)})" for begin, each in ends.items())
+    return f"_(?<=[{befores}]_)(?:{found}){NAME_SEPARATOR}"
+
+
+_BROKER_ONLY_IN = re.compile(pattern_of(BROKER_ONLY).encode())
+
+
+def may_be_broker_only_in(data: bytes) -> bool:
+    """Return whether encoded text forms may contain names of `BROKER_ONLY`."""
+    return _BROKER_ONLY_IN.search(data) is not None
+
+
+def without_broker_only(text: str) -> str:
+    """Return a text form without the pairs whose names are in `BROKER_ONLY`. Other pairs are unchanged."""
+    pairs = text.split(PAIR_SEPARATOR)
+    return PAIR_SEPARATOR.join(pair for pair in pairs if pair.partition(NAME_SEPARATOR)[0] not in BROKER_ONLY)
+
+
+def without_pop_properties(decoded: Mapping[str, str]) -> dict[str, str]:
+    """Return decoded properties without those in `POP_PROPERTIES`."""
+    return {name: value for name, value in decoded.items() if name not in POP_PROPERTIES}
 
 
 def find_property(text: str, name: str) -> str | None:

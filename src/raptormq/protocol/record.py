@@ -71,9 +71,12 @@ _SIZE_MAGIC = struct.Struct(">ii")
 _UNTIL_BORN_HOST = struct.Struct(">iiIiiqqiq")
 _AFTER_HOSTS = struct.Struct(">iqi")
 _FIXED_V4 = struct.Struct(">iiIiiqqiq8sq8siqi")
+_INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 _V6_HOSTS = 0x30
+_V6_MORE = 12
+"""Bytes that the address of an IPv6 host has more than that of an IPv4 host."""
 _WRONG_CRC = "the body has a wrong CRC"
 
 Bytes = bytes | bytearray | memoryview
@@ -187,6 +190,14 @@ def decode_view(data: memoryview, position: int = 0) -> tuple[StoredMessage, mem
     if crc != crc32(body) & 0x7FFFFFFF:
         raise ChecksumError(_WRONG_CRC)
     return message, body
+
+
+def encoded_texts(record: Bytes) -> bytes:
+    """Return topic and properties of a record as they are encoded, with their lengths. Nothing is checked."""
+    host_bits = record[SYS_FLAG_AT + 3] & _V6_HOSTS
+    length_at = _FIXED_V4.size - 4 + _V6_MORE * host_bits.bit_count()
+    (body_length,) = _INT.unpack_from(record, length_at)
+    return bytes(record[length_at + 4 + body_length :])
 
 
 def _decode(data: Bytes, position: int) -> tuple[StoredMessage, int, int, int]:

@@ -28,7 +28,7 @@ from raptormq.protocol.headers.send import (
     SendMessageResponseHeader,
 )
 from raptormq.protocol.message_id import decode_host, offset_id
-from raptormq.protocol.properties import decode_properties, reencode_properties
+from raptormq.protocol.properties import decode_properties, reencode_properties, without_broker_only
 from raptormq.protocol.record import SysFlag
 from raptormq.storage.queue import PendingRecord
 from raptormq.transport.connection import Connection
@@ -96,7 +96,7 @@ class ReplyHandlers:
 
     async def _push(self, header: _ReplyHeader, record: PendingRecord) -> str | None:
         """Forward the reply. Return the reason if the requester did not accept it, or None on success."""
-        found = decode_properties(header.properties)
+        found = decode_properties(without_broker_only(header.properties))
         client_id = found.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"

@@ -25,7 +25,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.message_id import offset_id
-from raptormq.protocol.properties import decode_properties
+from raptormq.protocol.properties import decode_properties, without_pop_properties
 from raptormq.protocol.record import StoredMessage, decode_record
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue import PendingRecord
@@ -92,7 +92,7 @@ class SendBackHandlers:
 
     def _copy(self, message: StoredMessage, group: GroupConfig, header: SendBackRequestHeader) -> PendingRecord:
         most = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
-        found = decode_properties(message.properties)
+        found = without_pop_properties(decode_properties(message.properties))
         origin = {
             names.RETRY_TOPIC: message.topic,
             names.ORIGIN_MESSAGE_ID: offset_id(message.store_host, message.physical_offset),

@@ -30,12 +30,14 @@ from raptormq.protocol.pop_handle import (
     topic_kind,
 )
 from raptormq.protocol.properties import decode_properties
-from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record
+from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, encode_record, encoded_texts
 from raptormq.storage.fs import Buffer
 from raptormq.storage.read import GetResult, GetStatus, ReadOptions
 from raptormq.storage.records import peek
 from raptormq.storage.store import MessageStore
 from raptormq.transport.memory import Reading
+
+_POP_CHECKPOINT = f"{names.POP_CHECKPOINT}\x01".encode()
 
 
 class PopRequest(NamedTuple):
@@ -244,21 +246,26 @@ class PopService:
         popped.starts.append(start_info(topic, queue_id, start))
         popped.offsets.append(offsets_info(topic, queue_id, offsets))
         if topic != request.topic:
-            records = [self._restore_topic(record, request.topic, handle) for record in records]
+            records = [self._with_handle(record, request.topic, handle) for record in records]
+            popped.copied += sum(map(len, records))
+        elif any(map(_has_handle, records)):
+            records = [self._with_handle(each, topic, handle) if _has_handle(each) else each for each in records]
             popped.copied += sum(map(len, records))
         else:
             popped.copied += result.copied_bytes
         popped.records += records
         popped.size += result.total_bytes
 
-    def _restore_topic(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
-        """Return a message of a retry topic as a message of its original topic, with its pop handle."""
+    def _with_handle(self, record: Buffer, topic: str, handle: PopHandle) -> bytes:
+        """Return a message with its pop handle. A message of a retry topic becomes one of its original ``topic``.
+
+        A handle in the stored message, which a producer has sent, is replaced. This broker drops such handles from
+        messages that it can read (:data:`~names.BROKER_ONLY`), but those of other brokers and of compressed batches
+        may be in the log.
+        """
         message = decode_record(record, check_crc=False)
         found = decode_properties(message.properties)
-        needed: dict[str, str] = {}
-        if names.POP_CHECKPOINT not in found:
-            own = build_handle(handle, message.topic, message.queue_id, message.queue_offset)
-            needed[names.POP_CHECKPOINT] = own
+        needed = {names.POP_CHECKPOINT: build_handle(handle, message.topic, message.queue_id, message.queue_offset)}
         message.topic, message.properties = topic, self._copies.fit(topic, found, needed)
         return encode_record(message)
 
@@ -305,6 +312,10 @@ class PopService:
         if not await reading.granted(result.total_bytes):
             return None
         return await self._store.load_messages(topic, queue_id, offset, options)
+
+
+def _has_handle(record: Buffer) -> bool:
+    return _POP_CHECKPOINT in encoded_texts(record)
 
 
 def _split(buffers: list[Buffer]) -> Iterator[memoryview]:

@@ -29,7 +29,12 @@ from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, Ack, CheckPoint
 from raptormq.protocol.pop_handle import pop_retry_topic
-from raptormq.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties, find_property
+from raptormq.protocol.properties import (
+    MAX_PROPERTIES_BYTES,
+    decode_properties,
+    find_property,
+    without_pop_properties,
+)
 from raptormq.protocol.record import StoredMessage, decode_record, iter_records
 from raptormq.protocol.topic_names import is_system_topic
 from raptormq.storage.queue import PendingRecord
@@ -252,7 +257,8 @@ class PopReviveService:
         found = decode_properties(message.properties)
         first = found.get(names.FIRST_POP_TIME) if message.reconsume_times else None
         needed = {names.FIRST_POP_TIME: first or str(checkpoint.pop_time)}
-        text = self._writer.properties.fit(topic, found, needed, limit=_MAX_PROPERTIES_BYTES)
+        kept = without_pop_properties(found)
+        text = self._writer.properties.fit(topic, kept, needed, limit=_MAX_PROPERTIES_BYTES)
         retries = 0 if checkpoint.suspended else 1
         return record_copy(message, topic, 0, text, retries=retries, once=self._is_identified(checkpoint.topic))
 

@@ -4,12 +4,15 @@ This is the most frequently executed code of the broker. It avoids a full parse 
 If a header field is invalid, the request is decoded again with its header declaration, which raises a detailed error.
 
 The broker appends MSG_REGION, TRACE_ON and CLUSTER to the properties, and UNIQ_KEY if the producer sent none. If a
-property occurs twice, the last value applies. The records of a list (320) are stored unchanged.
+property occurs twice, the last value applies. Properties that only brokers set (:data:`~names.BROKER_ONLY`) are
+dropped from the message and from the messages of a batch, unless the batch is compressed or encrypted. The records of
+a list (320) are otherwise stored unchanged.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -23,14 +26,14 @@ from raptormq.broker.retries import RetryTopics
 from raptormq.broker.send.accepted_send import AcceptedSend
 from raptormq.broker.send.auto_create import TopicCreator
 from raptormq.broker.send.batch_fast_path import BatchFastPath
-from raptormq.broker.send.inner_batch import require_flat, wrap
+from raptormq.broker.send.inner_batch import HasBrokerOnly, require_flat, wrap
 from raptormq.broker.tables import TopicTable
 from raptormq.broker.tag_code import tag_code, tag_codes
 from raptormq.broker.transaction.half_message import is_half, to_half
 from raptormq.broker.validation import no_write_queue
 from raptormq.errors import HeaderError, MessageError, RecordError
 from raptormq.protocol import properties as names
-from raptormq.protocol.batch import scan_batch, with_valid_utf8
+from raptormq.protocol.batch import scan_batch, with_valid_utf8, without_broker_only_properties
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -39,12 +42,18 @@ from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessage
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
 from raptormq.protocol.message import DELAY_PROPERTIES
 from raptormq.protocol.message_id import UniqueIdFactory, decode_host
-from raptormq.protocol.properties import find_property
+from raptormq.protocol.properties import BROKER_ONLY, find_property, may_be_broker_only_in, without_broker_only
 from raptormq.protocol.recall_handle import RecallHandle, encode_recall_handle
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
-from raptormq.protocol.topic_names import DLQ_PREFIX, NOT_SENDABLE, is_derived_topic
+from raptormq.protocol.topic_names import (
+    DLQ_PREFIX,
+    NOT_SENDABLE,
+    REVIVE_PREFIX,
+    TIMER_TOPIC,
+    is_derived_topic,
+)
 from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord, parse_delay_levels
 from raptormq.transport.router import Refused
 
@@ -54,6 +63,7 @@ would block other requests. A batch that is stored as one record has a 16-bit li
 """
 _INT32 = 1 << 31
 _INT64 = 1 << 63
+_LEAST_INT32, _LEAST_INT64 = -_INT32, -_INT64
 # Plain integers, because attribute access on an enumeration is slow and an IntFlag operation takes a microsecond.
 _SEND_V1, _SEND_BATCH = int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_BATCH_MESSAGE)
 _WRITE = int(Perm.WRITE)
@@ -78,6 +88,11 @@ _V2 = _REQUIRED_V2, "j", "l", "i"
 _OTHER_TYPES = DELAY_PROPERTIES | {names.SHARDING_KEY}
 """Properties of delayed and ordered messages, which have no priority."""
 _PROPERTIES = itemgetter(3)
+_TIMES = names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS
+_has_special = re.compile(
+    names.pattern_of({*BROKER_ONLY, *_TIMES, names.TRANSACTION_PREPARED, names.INNER_NUM, names.PRIORITY})
+).search
+"""Finds properties, except DELAY, with which a message is not stored as it is."""
 _new_tuple = tuple.__new__
 """Creates a named tuple in half the time of its constructor."""
 _Place = tuple[str, int, int, int, bytes, int, int]
@@ -148,11 +163,11 @@ class Admission:
         except (KeyError, ValueError):
             _raise_header_error(request)
         if not (
-            -_INT32 <= flag < _INT32
+            _LEAST_INT32 <= flag < _INT32
             and 0 <= sys_flag < _INT32
-            and -_INT64 <= born < _INT64
+            and _LEAST_INT64 <= born < _INT64
             and 0 <= times < _INT32
-            and -_INT32 <= queue_id < _INT32
+            and _LEAST_INT32 <= queue_id < _INT32
         ):
             _raise_header_error(request)
         config = self._configs.get(topic)
@@ -187,17 +202,8 @@ class Admission:
         if len(body) > self._max_body_bytes:
             self._refuse_size()
         level, half, out_ms, handle = 0, False, None, ""
-        if "_PRIORITY_\x01" in text:
-            queue_id, text = self._by_priority(topic, queue_id, text)
-        if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_D" in text or "INNER_NUM\x01" in text:
-            _refuse_inner_number(text)
-            level = _delay_level(text, topic)
-            half = is_half(text) and not (times and level > 0)
-            out_ms = None if level > 0 else self._timer(text, half=half)
-            if half and self._policies.reject_transactions:
-                raise Refused(
-                    ResponseCode.NO_PERMISSION, "this broker does not accept transactions (rejectTransactionMessage)"
-                )
+        if _has_special(text) is not None or "DELAY\x01" in text:
+            queue_id, text, level, half, out_ms = self._special(topic, queue_id, times, text)
         unique_key = _unique_key(text)
         if text and text[-1] != "\x02":
             text += "\x02"
@@ -221,6 +227,24 @@ class Admission:
         wait = "WAIT\x01false" not in text
         later = "" if record.topic == topic else topic
         return _new_tuple(AcceptedSend, (request, record, False, 1, queue_id, unique_key, wait, handle, 0, later))
+
+    def _special(self, topic: str, queue_id: int, times: int, text: str) -> tuple[int, str, int, bool, int | None]:
+        """Return queue and properties of a message that may have a priority, a delay or properties which only brokers
+        set, its delay level, whether it is a half message, and TIMER_OUT_MS of a timer message.
+        """
+        if "_PRIORITY_\x01" in text:
+            queue_id, text = self._by_priority(topic, queue_id, text)
+        _refuse_inner_number(text)
+        level = _delay_level(text, topic)
+        half = is_half(text) and not (times and level > 0)
+        out_ms = None if level > 0 else self._timer(text, half=half)
+        if half and self._policies.reject_transactions:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, "this broker does not accept transactions (rejectTransactionMessage)"
+            )
+        if not _is_internal(topic):
+            text = without_broker_only(text)
+        return queue_id, text, level, half, out_ms
 
     def _by_priority(self, topic: str, queue_id: int, text: str) -> tuple[int, str]:
         """Return the queue and the properties of a message with a priority (RIP-80).
@@ -281,20 +305,25 @@ class Admission:
             return self._admit_whole(request, place, text, unique_key)
         if sys_flag & INNER_BATCH:
             _refuse_inner_batch()
+        body = request.body
         try:
-            found = scan_batch(request.body, MAX_LIST_RECORDS, check_crc=True)
-            require_flat(request.body, map(_PROPERTIES, found))
+            found = scan_batch(body, MAX_LIST_RECORDS, check_crc=True)
+            joined = b"".join(map(_PROPERTIES, found))
+            require_flat(joined, map(_PROPERTIES, found))
+            if may_be_broker_only_in(joined):
+                body = without_broker_only_properties(body)
+                found = scan_batch(body)
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        rows = with_valid_utf8(found)
+        rows = found if joined.isascii() else with_valid_utf8(found)
         if not rows:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         longest = names.MAX_PROPERTIES_BYTES - len(self._common_properties) - 1
-        may_be_longer = len(request.body) > longest or rows is not found
+        may_be_longer = len(body) > longest or rows is not found
         if may_be_longer and len(max(map(_PROPERTIES, rows), key=len)) > longest:
             self._refuse_size()
         pending = PendingList(
-            topic, queue_id, request.body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
+            topic, queue_id, body, rows, tag_codes(rows), self._common_properties, born, born_host, sys_flag
         )
         return AcceptedSend(request, pending, True, len(rows), queue_id, unique_key, "WAIT\x01false" not in text)
 
@@ -302,8 +331,15 @@ class Admission:
         """Admit a batch that is stored as one record."""
         topic, queue_id, sys_flag, born, born_host, flag, _ = place
         body = request.body
+        text = without_broker_only(text)
         try:
-            properties, messages, texts, keys = wrap(body, text, unique_key, self._common_properties, sys_flag)
+            try:
+                properties, messages, texts, keys = wrap(body, text, unique_key, self._common_properties, sys_flag)
+            except HasBrokerOnly:
+                body = without_broker_only_properties(body)
+                properties, messages, texts, keys = wrap(
+                    body, text, unique_key, self._common_properties, sys_flag, is_clean=True
+                )
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         code, sys_flag = tag_code(properties), sys_flag | INNER_BATCH
@@ -341,6 +377,13 @@ class Admission:
         limits = f"msg body length limit {self._max_body_bytes}B, msg properties length limit 32KB."
         remark = f"the message is illegal, maybe msg body or properties length not matched. {limits}"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _is_internal(topic: str) -> bool:
+    """Return whether messages of ``topic`` are records of a broker, which other brokers send
+    (:func:`~raptormq.broker.security.required_permissions.to_send`).
+    """
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
 
 
 def _unique_key(text: str) -> str | None:

@@ -21,7 +21,7 @@ from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.encryption import is_encrypted_body
 from raptormq.protocol.inner_batch import INNER_BATCH
-from raptormq.protocol.properties import find_property
+from raptormq.protocol.properties import find_property, may_be_broker_only_in
 from raptormq.protocol.record import SysFlag
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import NOT_SENDABLE
@@ -122,7 +122,7 @@ def _text(before: str, behind: str) -> _Text | None:
     text = f"{before}0{behind}"
     if find_property(text, names.UNIQUE_KEY) != "0" or _UNIQUE_KEY in behind:
         return None
-    if find_property(text, names.INNER_NUM) is not None:
+    if find_property(text, names.INNER_NUM) is not None or may_be_broker_only_in(text.encode()):
         return None
     if "DELAY\x01" in text or "TIMER_D" in text:
         return None

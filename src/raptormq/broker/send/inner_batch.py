@@ -19,7 +19,7 @@ from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES, scan_unif
 from raptormq.protocol.encryption import is_encrypted_body
 from raptormq.protocol.inner_batch import inner_count
 from raptormq.protocol.keyed_batch import scan_keyed
-from raptormq.protocol.properties import find_property, find_value
+from raptormq.protocol.properties import find_property, find_value, may_be_broker_only_in
 from raptormq.protocol.record import SysFlag
 
 _SIZE_CRC_LENGTH = struct.Struct(">i4xi4xi")
@@ -30,6 +30,12 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _new_tuple = tuple.__new__
 ROOM_FOR_BASE = 40
 """Maximum size of INNER_BASE in bytes."""
+
+
+class HasBrokerOnly(RecordError):
+    """A message of a batch may have properties that only brokers set. See
+    :func:`~raptormq.protocol.batch.without_broker_only_properties`.
+    """
 
 
 class Wrapper(NamedTuple):
@@ -44,13 +50,15 @@ class Wrapper(NamedTuple):
     other keys."""
 
 
-def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) -> Wrapper:
-    """Return the record data of a batch with ``body``, properties ``text`` and ``unique_key``.
+def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int, *, is_clean: bool = False) -> Wrapper:
+    """Return the record data of a batch with ``body``, properties ``text`` and ``unique_key``. ``is_clean``: no message
+    has properties that only brokers set.
 
     ``common`` contains the properties that the broker adds to every message. The number of messages in a compressed or
     encrypted batch is read from INNER_NUM, because brokers do not decompress bodies and have no encryption keys.
 
     Raises:
+        HasBrokerOnly: a message of an uncompressed batch has properties that only brokers set.
         RecordError: the batch is empty, too large, damaged or nested, or declares a wrong number of messages.
     """
     declared = find_property(text, names.INNER_NUM)
@@ -60,7 +68,7 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
         count = inner_count(text)
     else:
         has_keys = "KEYS\x01" in text and bool((find_property(text, names.KEYS) or "").strip(names.KEY_SEPARATOR))
-        count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys)
+        count, texts, keys, tag = look_inside(body, unique_key, has_keys=has_keys, is_clean=is_clean)
         if declared is not None and inner_count(text) != count:
             raise RecordError(f"the batch declares {declared} messages but contains {count}")
         if tag and find_property(text, names.TAGS) is not None:
@@ -77,13 +85,16 @@ def wrap(body: bytes, text: str, unique_key: str, common: bytes, sys_flag: int) 
     return _new_tuple(Wrapper, (properties, count, texts, keys))
 
 
-def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, list[bytes], bytes, bytes]:
+def look_inside(
+    body: bytes, unique_key: str, *, has_keys: bool, is_clean: bool = False
+) -> tuple[int, list[bytes], bytes, bytes]:
     """Scan the body of an uncompressed batch.
 
     Return the number of messages, ``texts`` and ``keys`` of :class:`Wrapper`, and the common tag of all messages (empty
-    if there is none). ``has_keys`` is true if the batch itself has KEYS.
+    if there is none). ``has_keys`` is true if the batch itself has KEYS. For ``is_clean`` see :func:`wrap`.
 
     Raises:
+        HasBrokerOnly: a message has properties that only brokers set.
         RecordError: the batch is empty, too large, damaged or nested.
     """
     keyed = scan_keyed(body)
@@ -91,7 +102,7 @@ def look_inside(body: bytes, unique_key: str, *, has_keys: bool) -> tuple[int, l
         count, keys, tag = keyed
         if len(keys) == count * len(unique_key) and not has_keys and unique_key.isascii():
             return count, [], keys + unique_key.encode(), _legible(tag)
-    texts, tag = _texts_and_tag(body)
+    texts, tag = _texts_and_tag(body, is_clean=is_clean)
     return len(texts), texts, b"", _legible(tag)
 
 
@@ -104,12 +115,14 @@ def _legible(tag: bytes) -> bytes:
     return tag
 
 
-def _texts_and_tag(body: bytes) -> tuple[list[bytes], bytes]:
+def _texts_and_tag(body: bytes, *, is_clean: bool) -> tuple[list[bytes], bytes]:
     """Return the properties of each message, and the common tag of all."""
     alike = scan_uniform(body)
     texts = list(alike.properties) if alike is not None else _examine(body)
     joined = b"".join(texts)
     require_flat(joined, texts)
+    if not is_clean and may_be_broker_only_in(joined):
+        raise HasBrokerOnly("a message of the batch may have properties that only brokers set")
     return texts, _common_tag(texts, joined)
 
 

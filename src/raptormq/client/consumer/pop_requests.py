@@ -1,8 +1,9 @@
 """The requests of one started `PopConsumer`: pop (200050), notification (200054), acknowledgement (200051), change of
 the invisible time (200053).
 
-Each delivery has a handle (property POP_CK, see `raptormq.protocol.pop_handle`), and a change of the invisible time
-replaces it.
+Each delivery has a handle (see `raptormq.protocol.pop_handle`), and a change of the invisible time replaces it. For a
+message of a retry topic the broker sets the property POP_CK. For other messages the handle follows from the header of
+the response. A property POP_CK with another pop time than the response is not the broker's and is ignored.
 
 See also: `consumer.pop_consumer` waits and pops, `consumer.popped_message` settles. Source: RocketMQ
 `MQClientAPIImpl.popMessageAsync`, `processPopResponse`, `ackMessageAsync`, `changeInvisibleTimeAsync`.
@@ -11,11 +12,12 @@ See also: `consumer.pop_consumer` waits and pops, `consumer.popped_message` sett
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from raptormq.client.cluster import ClientInstance, require_success
 from raptormq.client.message import decode_messages
-from raptormq.errors import KeyMissing, NoRoute, RaptorMQError, RecordError
+from raptormq.errors import KeyMissing, MessageError, NoRoute, RaptorMQError, RecordError
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.heartbeat import Subscription
@@ -32,7 +34,7 @@ from raptormq.protocol.headers.pop import (
 )
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.pop_handle import PopHandle, build_handle, parse_handle, real_topic
-from raptormq.protocol.record import iter_records
+from raptormq.protocol.record import QUEUE_OFFSET_AT, decode_record, record_size
 from raptormq.protocol.schema import decode_header
 
 log = get_logger(__name__)
@@ -166,51 +168,81 @@ class PopRequests:
         return require_success(response, address)
 
     def _popped(self, body: memoryview, header: PopMessageResponseHeader, broker: str) -> list[Popped]:
-        """Decode the messages of a pop, which are from several queues and from the retry topic of the group."""
-        starts = _starts_of(header.start_offset_info)
+        """Decode the messages of a pop, which are from several queues and from the retry topic of the group. A message
+        that cannot be read is logged and left out.
+        """
+        places = _Places(header, broker)
         messages: list[Popped] = []
-        position = 0
-        for record in iter_records(body):
-            part, position = body[position : position + record.total_size], position + record.total_size
-            queue = MessageQueue(self._topic, broker, record.queue_id)
+        for part in self._records(body, broker):
             try:
+                record = decode_record(part, check_crc=False)
+                queue = MessageQueue(self._topic, broker, record.queue_id)
                 decoded = decode_messages(part, queue, record.queue_offset, self._instance.config.keys)
             except (RecordError, KeyMissing) as error:
                 log.error(
-                    "group %s cannot read the message at offset %d of %s, which is delivered again after %g s: %s",
-                    *(self._group, record.queue_offset, queue, self._invisible_ms / 1000, error),
+                    "group %s cannot read a message of topic %s at %s, which is delivered again after %g s: %s",
+                    *(self._group, self._topic, _place_of(part, broker), self._invisible_ms / 1000, error),
                 )
                 continue
             for message in decoded:
                 if self._subscription.tags and message.tags not in self._subscription.tags:
                     continue  # the broker compares hashes of tags, which may collide
-                stored = real_topic(self._topic, self._group, _kind_of(message))
-                messages.append(Popped(message, _handle_of(message, header, starts, broker), stored))
+                kind, handle = places.take(message)
+                messages.append(Popped(message, handle, real_topic(self._topic, self._group, kind)))
         return messages
 
+    def _records(self, body: memoryview, broker: str) -> Iterator[memoryview]:
+        """Yield the records of a response. Those behind one with a wrong length cannot be found."""
+        position = 0
+        try:
+            while position < len(body):
+                size = record_size(body, position)
+                yield body[position : position + size]
+                position += size
+        except RecordError as error:
+            log.error(
+                "group %s cannot read the rest of a response of broker %s, whose messages are delivered again"
+                " after %g s: %s",
+                *(self._group, broker, self._invisible_ms / 1000, error),
+            )
 
-def _handle_of(message: MessageExt, popped: PopMessageResponseHeader, starts: dict[int, int], broker: str) -> PopHandle:
-    text = message.properties.get(names.POP_CHECKPOINT)
-    if text is not None:  # of a message from the retry topic
-        return parse_handle(text)
-    start = starts.get(message.queue.queue_id, message.queue_offset)
-    return PopHandle(start, popped.pop_time, popped.invisible_time, popped.revive_qid, broker)
+
+class _Places:
+    """Determines the topic and the handle of each message of one response."""
+
+    def __init__(self, header: PopMessageResponseHeader, broker: str) -> None:
+        self._header = header
+        self._broker = broker
+        self._starts = {place: offsets[0] for place, offsets in _numbers_of(header.start_offset_info)}
+        self._offsets = {place: set(offsets) for place, offsets in _numbers_of(header.msg_offset_info)}
+
+    def take(self, message: MessageExt) -> tuple[str, PopHandle]:
+        """Return the kind of topic in which a message is stored (0, 1 or 2), and its handle."""
+        text = message.properties.get(names.POP_CHECKPOINT, "")
+        try:
+            found = parse_handle(text)
+        except MessageError:
+            found = None
+        if found is not None and found.pop_time == self._header.pop_time:
+            return text.split(" ")[4], found
+        queue, offset = message.queue.queue_id, message.queue_offset
+        kind = next((kind for kind in "012" if offset in self._offsets.get((kind, queue), ())), "0")
+        start = self._starts.get((kind, queue), offset)
+        self._offsets.get((kind, queue), set()).discard(offset)
+        header = self._header
+        return kind, PopHandle(start, header.pop_time, header.invisible_time, header.revive_qid, self._broker)
 
 
-def _starts_of(info: str | None) -> dict[int, int]:
-    """Return the start offset of a pop by queue id, from entries `kind queue start` that `;` separates. Entries of
-    retry topics, with another kind than 0, are ignored.
-    """
-    starts: dict[int, int] = {}
+def _numbers_of(info: str | None) -> Iterator[tuple[tuple[str, int], list[int]]]:
+    """Yield kind of topic, queue id and numbers of each entry `kind queue number,number` that `;` separates."""
     for entry in (info or "").split(";"):
         kind, _, rest = entry.partition(" ")
-        queue, _, start = rest.partition(" ")
-        if kind == "0":
-            starts[int(queue)] = int(start)
-    return starts
+        queue, _, numbers = rest.partition(" ")
+        if queue and numbers:
+            yield (kind, int(queue)), [int(number) for number in numbers.split(",")]
 
 
-def _kind_of(message: MessageExt) -> str:
-    """Return the kind of topic of a message: 0 for the topic itself, 1 or 2 for the two forms of the retry topic."""
-    parts = message.properties.get(names.POP_CHECKPOINT, "").split(" ")
-    return parts[4] if len(parts) > 4 else "0"
+def _place_of(part: memoryview, broker: str) -> str:
+    """Return queue and offset of a record that may be damaged."""
+    queue_id, offset = (int.from_bytes(part[at:end], "big") for at, end in ((12, 16), (QUEUE_OFFSET_AT, 28)))
+    return f"offset {offset} of queue {queue_id} of broker {broker}"
