@@ -13,8 +13,12 @@ RaptorMQ's, or Apache RocketMQ 5.0 or later.
 All members of a group must pop. In a mixed group, a rebalance would assign some queues to members that pop, and these
 queues would remain unread.
 
-`receive` waits for a notification, which delivers no messages, and then pops without waiting. A pop that waits could
-take messages after its caller was cancelled, and these would be invisible to all members.
+`receive` waits for a notification, which delivers no messages, and then pops without waiting. The messages of a pop
+whose caller is cancelled would be invisible to all members. The pop therefore continues, and its messages are kept for
+another call::
+
+    receive --pop--> response --> the caller
+               `-- cancelled: response --> kept --> a call that waits, or the next call
 
 See also: `consumer.popped_message` settles messages, `consumer.pop_requests` sends requests, `consumer.pop_member`
 joins the group, `consumer.pop_exhausted` stores dead letters, `consumer.consumer` is the consumer with queues. Source:
@@ -26,9 +30,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Annotated, NamedTuple
 
+from raptormq.client.background import cancel_all
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ClientConfig, ConsumeFromWhere, ConsumerConfig
 from raptormq.client.consumer.delayed_retry import DelayedRetry
@@ -36,7 +42,7 @@ from raptormq.client.consumer.delivery import DeliveryState, current_holder
 from raptormq.client.consumer.messages_in_hand import MessagesInHand
 from raptormq.client.consumer.pop_exhausted import ExhaustedMessages
 from raptormq.client.consumer.pop_member import PopMember
-from raptormq.client.consumer.pop_requests import PopRequests
+from raptormq.client.consumer.pop_requests import Popped, PopRequests
 from raptormq.client.consumer.popped_message import Invisible, PopDelivery, PoppedBatch, PoppedMessage
 from raptormq.client.consumer.subscription import Sql, subscription_to
 from raptormq.client.description import ConsumerDescription, QueueDescription, ReadState
@@ -123,7 +129,11 @@ class PopConsumer(Startable):
         self._failures: dict[str, str] = {}
         """Brokers whose last pop has failed, and why."""
         self._kept: deque[PoppedMessage] = deque()
-        """Messages of a batch that was cancelled while it was filled; the next call returns them."""
+        """Messages of cancelled calls, which another call returns."""
+        self._has_kept = asyncio.Event()
+        """Set while there are messages in :attr:`_kept`."""
+        self._popping: set[asyncio.Task[list[Popped]]] = set()
+        """Pops whose callers were cancelled."""
 
     async def start(self) -> None:
         """Start the consumer; does nothing when it is started.
@@ -179,8 +189,9 @@ class PopConsumer(Startable):
 
     async def _end(self, running: _Running) -> None:
         timeout = running.instance.config.close_timeout
-        await asyncio.gather(running.in_hand.end(timeout), running.exhausted.end(timeout))
+        await asyncio.gather(running.in_hand.end(timeout), running.exhausted.end(timeout), cancel_all(self._popping))
         self._kept.clear()
+        self._has_kept.clear()
         await running.member.leave()
         if running.trace is not None:
             await running.trace.close()
@@ -189,7 +200,8 @@ class PopConsumer(Startable):
 
     async def receive(self, max_messages: int = MAX_POPPED, *, timeout: float = 15.0) -> list[PoppedMessage]:
         """Wait for messages and pop them; empty if none arrived within `timeout` seconds, or if the consumer was closed
-        meanwhile. The messages of one call are from one broker.
+        meanwhile. The messages of one call are from one broker. A cancelled call takes no messages: those of a pop in
+        flight are returned by another call.
 
         Args:
             max_messages: maximum number of messages, at most 32.
@@ -205,11 +217,11 @@ class PopConsumer(Startable):
         check_setting("max_messages", max_messages, Annotated[int, Limits(MAX_POPPED)])
         check_setting("timeout", timeout, SecondsOrZero)
         running, closed = self._started(), self._closed
-        if kept := self._take_kept(max_messages):
-            return kept
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         while True:
+            if kept := self._take_kept(max_messages):
+                return kept
             try:
                 found, failure = await self._pop_anywhere(running, max_messages)
                 left = deadline - clock()
@@ -283,17 +295,25 @@ class PopConsumer(Startable):
         except RaptorMQError as error:
             log.info("group %s gets a smaller batch of topic %s: %s", self.group, self._topic, error)
         except BaseException:
-            self._kept += taken
+            self._keep(taken)
             raise
 
+    def _keep(self, messages: Iterable[PoppedMessage]) -> None:
+        """Keep messages for a call that waits now, or for the next call."""
+        self._kept += messages
+        if self._kept:
+            self._has_kept.set()
+
     def _take_kept(self, most: int) -> list[PoppedMessage]:
-        """Return messages of a cancelled batch whose invisible time is not over."""
+        """Return messages of cancelled calls whose invisible time is not over."""
         taken: list[PoppedMessage] = []
         while self._kept and len(taken) < most:
             message = self._kept.popleft()
             if message._delivery.state is DeliveryState.OPEN:  # noqa: SLF001
                 message._delivery.holder = current_holder()  # noqa: SLF001
                 taken.append(message)
+        if not self._kept:
+            self._has_kept.clear()
         return taken
 
     def describe(self) -> ConsumerDescription:
@@ -332,7 +352,7 @@ class PopConsumer(Startable):
         for number in range(len(brokers)):
             broker = brokers[(self._turn + number) % len(brokers)]
             try:
-                popped = await running.requests.pop(broker, found.master(broker), count)
+                popped = await self._pop(running, broker, found.master(broker), count)
             except ServerError as error:
                 self._failures[broker] = str(error)
                 raise
@@ -348,20 +368,49 @@ class PopConsumer(Startable):
                 failure, failures = error, failures + 1
                 continue
             self._failures.pop(broker, None)
-            if self._running is running and (delivered := running.exhausted.without(popped)):
-                deliveries = [
-                    PopDelivery(running.requests, each, running.retries, running.in_hand.ended) for each in delivered
-                ]
-                received = [PoppedMessage.of(delivery.message, delivery) for delivery in deliveries]
-                for delivery, message in zip(deliveries, received, strict=True):
-                    running.in_hand.begin(delivery, message)
+            if received := self._received(running, popped):
                 return received, None
         return [], failure if failures == len(brokers) else None
 
+    async def _pop(self, running: _Running, broker: str, address: str | None, count: int) -> list[Popped]:
+        """Pop messages of one broker. If the call is cancelled, the pop continues, and its messages are kept."""
+        popping = asyncio.ensure_future(running.requests.pop(broker, address, count))
+        try:
+            return await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            self._popping.add(popping)
+            popping.add_done_callback(partial(self._keep_popped, running))
+            raise
+
+    def _keep_popped(self, running: _Running, popping: asyncio.Task[list[Popped]]) -> None:
+        self._popping.discard(popping)
+        if popping.cancelled():
+            return
+        if (error := popping.exception()) is not None:
+            log.info("group %s: a pop of topic %s has failed: %s", self.group, self._topic, error)
+        else:
+            self._keep(self._received(running, popping.result()))
+
+    def _received(self, running: _Running, popped: list[Popped]) -> list[PoppedMessage]:
+        """Return popped messages for the application, without those that become dead letters."""
+        if self._running is not running:
+            return []
+        deliveries = [
+            PopDelivery(running.requests, each, running.retries, running.in_hand.ended)
+            for each in running.exhausted.without(popped)
+        ]
+        received = [PoppedMessage.of(delivery.message, delivery) for delivery in deliveries]
+        for delivery, message in zip(deliveries, received, strict=True):
+            running.in_hand.begin(delivery, message)
+        return received
+
     async def _wait_for_messages(self, running: _Running, closed: asyncio.Event, seconds: float) -> None:
-        """Wait until a broker has messages, the consumer is closed, or the time is over."""
+        """Wait until a broker has messages, messages of a cancelled call are kept, the consumer is closed, or the time
+        is over.
+        """
         found = await running.instance.routes.find(self._topic)
-        waiting: set[asyncio.Future[bool]] = {asyncio.ensure_future(closed.wait())}
+        events = closed, self._has_kept
+        waiting: set[asyncio.Future[bool]] = {asyncio.ensure_future(event.wait()) for event in events}
         for broker in {queue.broker_name for queue in found.read_queues}:
             address = found.master(broker)
             if address is not None:
