@@ -66,9 +66,14 @@ class UserHandlers:
         if not username.strip():
             raise denied("username can not be blank")
         self._require_may_change(username, command)
+        self._users.check_not_fixed(username)
         confirmed = self._begin_change()
-        self._users.delete(username)
+        # The ACL goes first. If only a part of the change survives, a user that is created with this name later must
+        # not inherit the permissions.
         self._acls.delete(f"User:{username}")
+        await self._acls_saver.saved()
+        self._acls.delete(f"User:{username}")  # another request may have set it meanwhile
+        self._users.delete(username)
         await self._users_saver.saved()
         await self._acls_saver.saved()
         await confirmed()

@@ -155,7 +155,7 @@ class UserTable:
         Raises:
             Refused: the user does not exist or is fixed.
         """
-        self._refuse_fixed(change.username)
+        self.check_not_fixed(change.username)
         user = self.users.get(change.username)
         if user is None:
             raise denied("The user is not exist")
@@ -174,11 +174,16 @@ class UserTable:
         Raises:
             Refused: the user is fixed.
         """
-        self._refuse_fixed(username)
+        self.check_not_fixed(username)
         if self.users.pop(username, None) is not None:
             self._notify()
 
-    def _refuse_fixed(self, username: str) -> None:
+    def check_not_fixed(self, username: str) -> None:
+        """Check that a user may be changed.
+
+        Raises:
+            Refused: the user is fixed.
+        """
         if self.fixed is not None and self.fixed.get(username) is not None:
             raise denied(f"User:{username} is defined by files of this server (superUserPaths); change the files")
 

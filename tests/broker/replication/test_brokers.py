@@ -25,6 +25,7 @@ from raptormq.protocol.bodies.tolerant_json import dumps, loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.queue_batches import Part, PartKind, decode_part_responses, encode_parts
+from raptormq.protocol.record import decode_record
 from raptormq.protocol.signing import Credentials
 from raptormq.protocol.topic_names import STAGED_TOPIC
 from raptormq.raft import (
@@ -960,6 +961,7 @@ async def test_users_and_permissions_are_those_of_the_group(
             places = [item[0] for at in range(end) for item in await store.queue_items(TABLES_TOPIC, 0, at, 1)]
             shown = [await call(member, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}) for place in places]
             assert len(shown) > 5
+            await check_permissions_have_users(store, places)
             assert all(not answered.body and answered.code != 0 for answered in shown), (
                 "the remark is the same for every client"
             )
@@ -979,6 +981,16 @@ async def test_users_and_permissions_are_those_of_the_group(
         async with connected(brokers[leader]) as peer:
             assert (await peer.send("orders", b"unsigned")).code == ResponseCode.NO_PERMISSION
         await pool.close()
+
+
+async def check_permissions_have_users(store: MessageStore, places: list[int]) -> None:
+    """Check the table records at these log offsets. The next user of a name would inherit permissions without user."""
+    for place in places:
+        stored = await store.message_at(place)
+        assert stored is not None
+        security = loads_object(bytes(decode_record(bytes(stored)).body)).get("security", {"acls": [], "users": []})
+        owners = {f"User:{user['username']}" for user in security["users"]}
+        assert {acl["subject"] for acl in security["acls"]} <= owners
 
 
 def replica_of(broker: Broker) -> Replica:

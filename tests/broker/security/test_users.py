@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.signing import Credentials
-from tests.broker.harness import Peer, connected, running
+from tests.broker.harness import Peer, assembly_of, connected, running
 from tests.broker.security.test_access_control import ALICE, ROOT, SECURED, allow, ask, create_alice
 
 
@@ -77,3 +77,23 @@ async def test_nobody_makes_himself_a_super_user_by_settings(tmp_path: Path) -> 
                 refused = await ask(peer, who, RequestCode.UPDATE_BROKER_CONFIG, body=body)
                 assert (refused.code, refused.remark) == (16, "Can not update config in black list."), key
         assert (await ask(peer, ALICE, RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=2M")).code == 0
+
+
+async def test_permissions_of_a_deleted_user_are_gone_before_the_user(tmp_path: Path) -> None:
+    """At any instant of the deletion a crash may keep what was changed until then."""
+    async with running(tmp_path, SECURED) as broker, connected(broker) as peer:
+        await create_alice(peer)
+        await allow(peer, "Topic:orders", ["Pub"])
+        tables = assembly_of(broker).tables.security
+        assert tables is not None
+        kept: list[tuple[bool, bool]] = []
+
+        def changed() -> None:
+            kept.append((tables.users.get("alice") is not None, tables.acls.shown("User:alice") is not None))
+
+        tables.users.on_change(changed)
+        tables.acls.on_change(changed)
+        assert (await ask(peer, ROOT, RequestCode.AUTH_DELETE_USER, {"username": "alice"})).code == 0
+        assert kept == [(True, False), (False, False)]
+        saved = (tmp_path / "config/acls.json").read_text()
+        assert "alice" not in saved
