@@ -24,9 +24,11 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from heapq import heappop, heappush
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from raptormq.broker.replication.member_files import MemberFiles, MemberState
 from raptormq.raft import (
     ZERO,
     AddMember,
@@ -91,8 +93,10 @@ PROFILES = (
 )
 """Combinations of faults, as names of methods of :class:`Simulation`."""
 RESTORING = ("restore", "restore", "restore", "kill_leader", "cut_leader")
-RESTORES = 0.1
-"""Share of the seeds with older copies of disks. They are chosen by a random source of their own, so that the other
+FORGETTING = ("forget_twice", "forget_twice", "kill_leader")
+INSTALLING = ("retain", "retain", "cut", "cut", "pause")
+OWN_SHARES = (("restores", 0.1, RESTORING), ("forgets", 0.05, FORGETTING), ("installs", 0.05, INSTALLING))
+"""Shares of the seeds with further combinations. They are chosen by random sources of their own, so that the other
 seeds stay the same.
 """
 
@@ -104,21 +108,26 @@ class SimulationFailed(AssertionError):
 class Disk:
     """Data that survives a kill. The flushed part of it survives a power failure.
 
+    The rules of the state file are those of the real :class:`MemberFiles`: each save writes the hard state, the boot id
+    of the machine and the flush mode together.
+
     Attributes:
         records: the commit log; None for records that retention has deleted or a reset has skipped.
         durable: number of flushed records.
         lowest: the shortest length since the start of the flush in progress.
+        machine_boots: number of power failures of the machine.
     """
 
-    def __init__(self, incarnation: int) -> None:
+    def __init__(self, incarnation: int, *, sync: bool) -> None:
         self.state = HardState(incarnation=incarnation)
+        self.sync = sync
+        self.machine_boots = self._saved_boots = 0
         self.records: list[int | None] = []
         self.durable = 0
         self.lowest = 0
         self.start = 0
         self.entries: list[Entry] = []
         self.commit = ZERO
-        self.may_have_lost_data = False
         self.promises: tuple[MemberPromise, ...] = ()
         self.lacks_promises = False
         """Whether this is an older copy of a disk, which lacks what that disk had promised."""
@@ -128,6 +137,17 @@ class Disk:
         copied = copy(self)
         copied.records, copied.entries = list(self.records), list(self.entries)
         return copied
+
+    def save(self, state: HardState | None = None) -> None:
+        """Save the state file, with a new hard state or the last one."""
+        self.state = state or self.state
+        self._saved_boots = self.machine_boots
+
+    @property
+    def may_have_lost_data(self) -> bool:
+        """Whether the real files say so at a start. Only the hard state says it at later starts."""
+        saved = MemberState(self.state, (), f"boot {self._saved_boots}", self.sync)
+        return MemberFiles(Path(), boot=f"boot {self.machine_boots}").may_have_lost_data(saved)
 
     def promised(self) -> Promise:
         """Return what is on this disk."""
@@ -150,16 +170,19 @@ class Disk:
         elif isinstance(effect, AppendEntry):
             assert effect.entry.offset == len(self.records)
             self.entries.append(effect.entry)
+            self.save()
         elif isinstance(effect, Truncate):
             del self.records[effect.end.offset :]
             del self.entries[effect.end.entries :]
             self.durable = min(self.durable, len(self.records))
             self.lowest = min(self.lowest, len(self.records))
+            self.save()
         elif isinstance(effect, Reset):
             self.records = [None] * effect.end.offset
             self.entries = list(effect.entries)
             self.start = self.durable = effect.end.offset
             self.lowest = 0
+            self.save()
 
 
 class Node:
@@ -168,7 +191,7 @@ class Node:
     def __init__(self, group: Simulation, member_id: str) -> None:
         self.group = group
         self.id = member_id
-        self.disk = Disk(group.rng.getrandbits(62) + 1)
+        self.disk = Disk(group.rng.getrandbits(62) + 1, sync=group.sync)
         self.older: Disk | None = None
         self.raft: Raft | None = None
         self.process = 0
@@ -192,7 +215,7 @@ class Node:
             disk.start,
             len(disk.records),
             disk.commit,
-            disk.may_have_lost_data and not group.sync,
+            disk.may_have_lost_data,
             disk.promises,
         )
         peers = dict.fromkeys([*group.nodes, self.id], "")
@@ -206,7 +229,8 @@ class Node:
         """Kill the process, possibly in the middle of a write."""
         doing, self.doing = self.doing, None
         if doing is not None and (doing.hard_state is None or self.group.rng.random() < 0.5):
-            self.disk.state = doing.hard_state or self.disk.state
+            if doing.hard_state is not None:
+                self.disk.save(doing.hard_state)
             for effect in doing.log[: self.group.rng.randrange(len(doing.log) + 1)]:
                 self.disk.do(effect)
         self.raft = None
@@ -218,11 +242,11 @@ class Node:
         disk = self.disk
         kept = self.group.rng.randint(disk.durable, len(disk.records))
         del disk.records[kept:]
-        disk.may_have_lost_data = True
+        disk.machine_boots += 1
 
     def wipe(self) -> None:
         self.kill()
-        self.disk = Disk(self.group.rng.getrandbits(62) + 1)
+        self.disk = Disk(self.group.rng.getrandbits(62) + 1, sync=self.group.sync)
 
     # Events
 
@@ -316,9 +340,10 @@ class Node:
         disk, group = self.disk, self.group
         if ready.hard_state is not None:
             assert disk.lacks_promises or not ready.hard_state.outdated, f"{self.id} is refused, and lacks nothing"
-            disk.state = ready.hard_state
-            disk.may_have_lost_data = disk.may_have_lost_data and ready.hard_state.recovering
+            disk.save(ready.hard_state)
         for effect in ready.log:
+            if isinstance(effect, Reset):
+                group.check_reset(self, effect)
             disk.do(effect)
             if isinstance(effect, Reset):
                 self.checked = effect.end.offset
@@ -413,8 +438,9 @@ class Simulation:
         self.flush_ms = rng.choice((3, 15, 60, 250))
         # Runs with few kinds of faults reach deeper states than runs with all of them.
         self.kinds: tuple[str, ...] = rng.choice(PROFILES)
-        if Random(f"restores {seed}").random() < RESTORES:
-            self.kinds = RESTORING
+        for name, share, kinds in OWN_SHARES:
+            if Random(f"{name} {seed}").random() < share:
+                self.kinds = kinds
         self.fault_gap = rng.choice((30, 90))
 
     def align(self, start: int, limit: int) -> int:
@@ -539,6 +565,13 @@ class Simulation:
 
     def forget(self, node: Node) -> None:
         """Let a member lag, let another one lose power after its confirmation, then kill the leader."""
+        self.let_forget(node, self.forget_now)
+
+    def forget_twice(self, node: Node) -> None:
+        """Do the same, and let the process of the member that has lost power end once more before it has caught up."""
+        self.let_forget(node, self.forget_and_restart)
+
+    def let_forget(self, node: Node, forget: Callable[[tuple[Node, Node]], None]) -> None:
         leader = self.leader()
         others = [other for other in self.nodes.values() if other is not leader and other.raft is not None]
         if leader is None or node not in others or len(others) < 2 or not (self.sync or self.may_forget(node)):
@@ -547,7 +580,7 @@ class Simulation:
         self.blocked |= (pairs := {(leader.id, other) for other in lagging})
         after = self.rng.randint(10, 45)
         self.later(after, self.join, pairs)
-        self.later(after, self.forget_now, (node, leader))
+        self.later(after, forget, (node, leader))
 
     def forget_now(self, both: tuple[Node, Node]) -> None:
         node, leader = both
@@ -555,6 +588,18 @@ class Simulation:
             node.cut_power()
             self.revive(node)
             self.later(self.rng.randint(0, 12), self.kill, leader)
+
+    def forget_and_restart(self, both: tuple[Node, Node]) -> None:
+        node, _ = both
+        if not self.healed and node.raft is not None and (self.sync or self.may_forget(node)):
+            self.block({node.id}, 2 * TICK_MS)
+            self.forget_now(both)
+            self.later(TICK_MS, self.restart, node)  # after its first save
+
+    def restart(self, node: Node) -> None:
+        if node.raft is not None and not self.healed:
+            node.kill()
+            node.start()
 
     def shrink(self, _: Node) -> None:
         """Let a leader that is cut off with one other member remove several members at once."""
@@ -774,6 +819,14 @@ class Simulation:
             f"{node.id} commits other entries: {disk.entries[:count]} instead of {self.truth_entries[:count]}"
         )
         self.truth_entries += disk.entries[len(self.truth_entries) : commit.entries]
+
+    def check_reset(self, node: Node, reset: Reset) -> None:
+        """Check that a member does not replace a log that contains the new beginning and what is confirmed after it."""
+        disk, begin = node.disk, reset.end.offset
+        end = min(len(self.truth), len(disk.records))
+        is_same = tuple(disk.entries[: reset.end.entries]) == reset.entries
+        if is_same and disk.start <= begin < end and disk.records[begin:end] == self.truth[begin:end]:
+            raise AssertionError(f"{node.id} deletes the confirmed records {begin}..{end}")
 
     def check_majority(self, leader: Raft, commit: Position) -> None:
         """Check that a majority of the disks has what a leader confirms, except those that have lost it since."""

@@ -17,6 +17,7 @@ from raptormq.raft import (
     HardState,
     Hello,
     HelloResponse,
+    Install,
     Member,
     Message,
     Options,
@@ -179,6 +180,35 @@ def test_a_leader_without_what_is_confirmed_is_refused() -> None:
     assert status.conflict == (
         "n1 leads term 9, but its log lacks data committed up to 100+1: it diverges from the log of n0 at 50+1"
     )
+
+
+def test_member_that_recovers_from_a_power_loss_recovers_after_its_next_start() -> None:
+    assert restarted(HardState(1, "", 10, 1, GROUP, recovering=True)).status().recovering
+
+
+def test_snapshot_does_not_replace_a_log_that_contains_its_beginning() -> None:
+    raft = member(end=100)
+    raft.step(Append(**head(), previous=Position(100, 1), previous_term=1, end=Position(100, 1)))  # type: ignore[arg-type]
+    [response] = [message for message in work(raft) if isinstance(message, AppendResponse)]
+    assert response.matched == Position(100, 1), "the leader may count this member, which does not know it yet"
+    assert raft.status().committed < Position(50, 1)
+    raft.step(Install(**head(), start=Position(50, 1), entries=(Entry(1, 0, MEMBERS),)))  # type: ignore[arg-type]
+    ready = raft.ready()
+    assert ready is not None
+    assert not ready.log
+    assert raft.status().end == Position(100, 1)
+
+
+def test_snapshot_of_a_leader_without_what_is_confirmed_is_refused() -> None:
+    raft = member(end=100, commit=Position(100, 1))
+    entries = (Entry(1, 0, MEMBERS), Entry(9, 50))
+    raft.step(Install(**head(term=9), start=Position(200, 2), entries=entries))  # type: ignore[arg-type]
+    ready = raft.ready()
+    assert ready is not None
+    assert not ready.log
+    status = raft.status()
+    assert (status.end, status.committed) == (Position(100, 1), Position(100, 1))
+    assert status.conflict.startswith("n1 leads term 9, but its log lacks data committed up to 100+1")
 
 
 def test_a_member_that_may_not_lead_does_not_campaign() -> None:
