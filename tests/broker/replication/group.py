@@ -15,22 +15,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.codec import decode
 from raptormq.broker.replication.group_member import GroupMember, Listeners
+from raptormq.broker.replication.links import _Link
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles
 from raptormq.broker.replication.table_records import TableRecords
-from raptormq.broker.tables import GroupTable, RequestModeTable, TopicTable
+from raptormq.broker.tables import POP, PULL, GroupConfig, GroupTable, RequestMode, RequestModeTable, TopicTable
 from raptormq.errors import RequestTimeout, StorageError
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig, TopicConfigTable
+from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
-from raptormq.raft import Append, Message, Options, Role
+from raptormq.raft import Message, Options, Role
 from raptormq.storage import FlushDiskType, MessageStore
+from raptormq.storage.fs import Buffer, PagesMissing
 from raptormq.storage.replica import Replica
 from tests.storage.batch_stores import SMALL, batch
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, read_queue, small_config
+from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, queue_bounds, read_queue, small_config
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
 TOPICS = ("t0", "t1", "t2", "t3")
@@ -47,6 +50,35 @@ async def inline(work: Callable[[], Any]) -> Any:
     return work()
 
 
+class Wire:
+    """What a link of a member needs of connections: the network of the group takes all messages to one member."""
+
+    is_clogged = False
+
+    def __init__(self, group: Group, sender: str, to: str) -> None:
+        self._group = group
+        self._sender, self._to = sender, to
+
+    def open_connection(self, _address: str) -> Wire:
+        return self
+
+    def oneway(self, command: RemotingCommand) -> None:
+        self._group.network.append((self._sender, self._to, command.body))
+
+
+class ColdLog:
+    """The log of a member as its links read it. Some pages are not resident."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def read(self, begin: int, end: int, *, wait: bool) -> list[Buffer]:
+        group = self._member.group
+        if not wait and group.cold_rng.random() < group.cold:
+            raise PagesMissing([])
+        return self._member.replica.read(begin, end, wait=wait)
+
+
 class Member:
     """One member: its volume, and its process while it runs."""
 
@@ -56,6 +88,7 @@ class Member:
         self.volume = MemoryFileSystem()
         self.boot = 1
         self.member: GroupMember | None = None
+        self.links: dict[str, _Link] = {}
         self.store: MessageStore
         self.topics: TopicTable
         self.groups: GroupTable
@@ -102,8 +135,19 @@ class Member:
             raise AssertionError("the tables wait for the disk")
         self.replica.metadata_topic = TABLES_TOPIC
         self.replica.attach(self.tables)
+        self.links = {each: self._link(each) for each in group.members if each != self.id}
         member.start(progress, clean=report.clean)
         self.member = member
+
+    def _link(self, to: str) -> _Link:
+        wire: Any = Wire(self.group, self.id, to)
+        log: Any = ColdLog(self)
+        return _Link(to, "g", wire, log, self._read_slowly, lambda: None, signs=True)
+
+    async def _read_slowly(self, work: Callable[[], Any]) -> Any:
+        for _ in range(self.group.cold_rng.randint(1, 5 * TURNS)):
+            await asyncio.sleep(0)
+        return work()
 
     def _start_over(self, offset: int) -> None:
         self.store.start_over(offset)
@@ -143,6 +187,9 @@ class Member:
         for task in (member._persisting, member._flushing, member._saving, member._learning):
             if task is not None:
                 task.cancel()
+        for link in self.links.values():
+            if link._reading is not None:
+                link._reading.cancel()
         self.member._raft = None
         self.member = None
         if self.saves_topics:
@@ -152,17 +199,14 @@ class Member:
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
 
     def send(self, message: Message) -> None:
-        """Outbox: pass the encoded message to the network."""
-        body = encode_head(message)
-        if isinstance(message, Append) and message.previous.offset < message.end.offset:
-            try:
-                body += b"".join(map(bytes, self.replica.read(message.previous.offset, message.end.offset, wait=True)))
-            except ValueError:
-                return  # retention has deleted it meanwhile
-        self.group.network.append((self.id, message.to, body))
+        """Outbox: pass the message to the link, which passes it to the network."""
+        if message.to in self.links:
+            self.links[message.to].send(message)
 
     def discard_pending(self) -> None:
-        """Outbox: no effect, because nothing is queued here."""
+        """Outbox: drop the messages that wait for the disk."""
+        for link in self.links.values():
+            link.drop_waiting()
 
     async def history(self, member: str) -> LogHistory:
         """Outbox: send a request to the leader, unless the network is cut."""
@@ -185,7 +229,8 @@ class Member:
         """Return whether a task of the member can make progress."""
         member = self.member
         assert member is not None
-        tasks = (member._persisting, member._flushing, member._saving, member._learning)
+        reads = (link._reading for link in self.links.values())
+        tasks = (member._persisting, member._flushing, member._saving, member._learning, *reads)
         return member._is_scheduled or any(task is not None for task in tasks)
 
     def dispatch(self) -> None:
@@ -201,6 +246,11 @@ class Group:
     def __init__(self, seed: int, size: int = 3, *, sync: bool = False) -> None:
         self.rng = random.Random(seed)
         self.sync = sync
+        self.cold = 0.0
+        """Share of the reads for other members that have to wait for the disk."""
+        self.cold_rng = random.Random(f"cold {seed}")
+        """A source of its own, so that other choices of a seed do not depend on these reads."""
+        self.table_rng = random.Random(f"tables {seed}")
         self.now_ms = 0
         self.network: list[tuple[str, str, bytes]] = []
         self.cut: set[frozenset[str]] = set()
@@ -270,6 +320,15 @@ class Group:
             name = self.rng.choice(known)
             member.topics.delete(name)
             member.tables.delete_queues(name)
+
+    def change_tables(self, member: Member) -> None:
+        """Change a request mode, a consumer group and an offset at a member. Nobody waits for the changes."""
+        rng, name = self.table_rng, self.table_rng.choice(TOPICS)
+        member.modes.put(name, "payers", RequestMode(rng.choice((POP, PULL)), rng.randint(0, 3)))
+        member.groups.put(GroupConfig(f"g{rng.randint(0, 3)}", retry_max_times=rng.randint(0, 9)))
+        member.store.consumer_offsets.commit(
+            "topic", "payers", 0, rng.randint(0, queue_bounds(member.store, "topic", 0)[1])
+        )
 
     def _confirmed(self, places: dict[str, int], error: StorageError | None) -> None:
         if error is None:

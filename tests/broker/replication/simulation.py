@@ -7,8 +7,9 @@ transferred. :mod:`tests.raft.simulation` does the same with the Raft library al
 
 Invariants that are checked continuously: a term has one leader. A message that a consumer has read at an offset of the
 queue stays at this offset on every member. A read returns everything that was acknowledged before it. At the end, after
-all faults are healed, the group must have a leader, and all members must have its log and the same queues, in the types
-of their topics. Everything acknowledged must be in the log once and in order, except for what retention has deleted.
+all faults are healed, the group must have a leader, and all members must have its log, its tables and the same queues,
+in the types of their topics. Everything acknowledged must be in the log once and in order, except for what retention
+has deleted.
 
 A failing seed is replayed by::
 
@@ -28,6 +29,7 @@ from random import Random
 from typing import Any
 
 from raptormq.broker.replication.group_member import GroupMember
+from raptormq.errors import OutOfResources
 from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
 from tests.broker.replication.group import TOPICS, Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -71,6 +73,11 @@ def no_room(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "no space left on device")
 
 
+def no_more(*_: Any) -> None:
+    """Refuse to append, like the store of a leader with a full disk."""
+    raise OutOfResources("the disk is full")
+
+
 class Simulation:
     """One seed."""
 
@@ -82,6 +89,12 @@ class Simulation:
         self.fault_chance = rng.choice((0.06, 0.15))
         self.loss = rng.choice((0.0, 0.05))
         self.reordering = rng.choice((0.0, 0.2))
+        own = Random(f"further faults {seed}")
+        self.group.cold = own.choice((0.0, 0.0, 0.3))
+        self.table_changes = own.choice((0.0, 0.1))
+        self.full_disks = own.choice((0.0, 0.05))
+        self.further = own
+        """A source of its own, so that further faults leave the other choices of a seed as they are."""
         self.leaders: dict[int, str] = {}
         self.seen: dict[int, str] = {}
         """Messages that a consumer has read, by offset of the queue."""
@@ -128,12 +141,21 @@ class Simulation:
                     self._read()
             if rng.random() < self.fault_chance:
                 await self._fault(rng.choice(self.kinds))
+            self._change_tables()
             for _ in range(rng.randint(0, 4)):
                 await asyncio.sleep(0)
             for each in group.alive:
                 each.dispatch()
                 self._see_leader(each)
         await self._end()
+
+    def _change_tables(self) -> None:
+        """Let the leader perhaps change its tables, and perhaps fail to append the changes."""
+        leader, further = self.group.leader, self.further
+        if leader is not None and further.random() < self.table_changes:
+            self.group.change_tables(leader)
+        if leader is not None and further.random() < self.full_disks:
+            self.refuse_appends(leader)
 
     async def _deliver(self) -> None:
         group, rng = self.group, self.rng
@@ -164,6 +186,12 @@ class Simulation:
             each.volume = MemoryFileSystem()
         await group.calm(lambda: group.is_whole() and not any(each.wants_restart for each in group.alive))
         assert not group.halted(), group.halted()
+        assert group.leader is not None
+        if self.full_disks:
+            group.change_tables(group.leader)
+            self.refuse_appends(group.leader)
+        group.leader.tables.flush()  # offsets that were changed during the last second
+        await group.calm(group.is_whole)
         last = [asyncio.ensure_future(self._linearizable_read(each)) for each in group.alive]
         await group.calm(lambda: all(each.done() for each in last))
         assert all(await asyncio.gather(*last)), "a read on a healed group does not complete"
@@ -181,8 +209,8 @@ class Simulation:
                 f"{each.id} has {found}, and acknowledged are {expected}"
             )
             self._check_types(each)
-        tables = {each.id: each.topics.configs for each in group.members.values()}
-        assert all(table == next(iter(tables.values())) for table in tables.values()), f"the topics differ: {tables}"
+        tables = {each.id: self._tables_of(each) for each in group.members.values()}
+        assert all(table == next(iter(tables.values())) for table in tables.values()), f"the tables differ: {tables}"
         start = max(each.store.start_offset for each in group.members.values())
         for topic in TOPICS:
             contents = {each.id: self._contents(each, topic, start) for each in group.members.values()}
@@ -193,6 +221,16 @@ class Simulation:
         """Return queue offsets and bodies of the messages of a topic, except for what retention has deleted."""
         found = read_queue(each.store, topic)
         return [(message.queue_offset, message.body) for message in found if message.physical_offset >= start]
+
+    @staticmethod
+    def _tables_of(each: Member) -> dict[str, object]:
+        """Return the contents of all replicated tables."""
+        return {
+            "topics": each.topics.configs,
+            "groups": {name: group.to_dict() for name, group in each.groups.configs.items()},
+            "modes": each.modes.by_topic(),
+            "offsets": dict(each.store.consumer_offsets.rows()),
+        }
 
     def _check_types(self, each: Member) -> None:
         """Check that a member has built the queues of each topic in the type of the topic."""
@@ -363,8 +401,15 @@ class Simulation:
         """Make the disk of a member refuse the topic table from now on."""
         each.saves_topics = False
 
+    def refuse_appends(self, each: Member) -> None:
+        """Make the disk of the leader refuse messages and changes of tables for a moment."""
+        each.store.append = no_more  # type: ignore[method-assign,assignment]
+        each.tables.flush()
+        self._allow_writes(each)
+
     def _allow_writes(self, each: Member) -> None:
         vars(each.replica).pop("write", None)
+        vars(each.store).pop("append", None)
 
 
 def _promise(member: GroupMember, other: str) -> Promise | None:

@@ -13,7 +13,7 @@ import pytest
 
 from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import POP, GroupConfig, RequestMode
-from raptormq.errors import NotLeader, StorageError
+from raptormq.errors import NotLeader, OutOfResources, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
@@ -885,3 +885,42 @@ async def formed_again(group: Group) -> Member:
     await group.calm(lambda: group.leader is not None)
     assert group.leader is not None
     return group.leader
+
+
+def test_request_modes_are_part_of_a_snapshot() -> None:
+    async def scenario() -> None:
+        group = Group(31)
+        leader = await formed(group)
+        leader.modes.put("orders", "payers", RequestMode(POP, 2))
+        await group.calm(group.is_whole)
+        leader.tables.log_shrunk()  # appends a snapshot
+        await group.calm(lambda: group.is_whole() and bool(leader.tables.snapshot_offset))
+        await group.pass_time(3_000 // TICK_MS)  # every member saves where the snapshot begins
+        member = followers(group)[0]
+        member.kill()
+        await group.calm(group.is_whole)
+        assert member.modes.get("orders", "payers") == RequestMode(POP, 2)
+
+    run(scenario())
+
+
+def test_offsets_that_could_not_be_appended_are_appended_later() -> None:
+    async def scenario() -> None:
+        group = Group(32)
+        leader = await formed(group)
+        group.send(leader)
+        await group.calm(group.is_whole)
+        leader.store.consumer_offsets.commit("topic", "payers", 0, 1)
+
+        def full(*_: Any) -> None:
+            raise OutOfResources("the disk is full")
+
+        append, leader.store.append = leader.store.append, full  # type: ignore[method-assign,assignment]
+        leader.tables.flush()
+        leader.store.append = append  # type: ignore[method-assign]
+        leader.tables.flush()
+        await group.calm(group.is_whole)
+        committed = [each.store.consumer_offsets.get("topic", "payers", 0) for each in group.members.values()]
+        assert committed == [1, 1, 1]
+
+    run(scenario())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from raptormq.raft import (
     VoteRequest,
     VoteResponse,
 )
+from raptormq.storage.fs import PagesMissing
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.server import Server
@@ -188,16 +190,23 @@ class Port:
 
     def __init__(self, number: int) -> None:
         self.accepted: list[Connection] = []
+        self.messages: list[Message] = []
         self.heard, self.lost = asyncio.Event(), asyncio.Event()
         self.server = Server(self, "127.0.0.1", number)
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         if connection not in self.accepted:
             self.accepted.append(connection)
+        self.messages += [decode(each.body) for each in requests]
         self.heard.set()
 
     def closed(self, connection: Connection) -> None:
         self.lost.set()
+
+    async def receives(self, kind: type[Message]) -> None:
+        while not any(isinstance(message, kind) for message in self.messages):
+            self.heard.clear()
+            await self.heard.wait()
 
     async def hears(self, links: Links) -> None:
         self.heard.clear()
@@ -238,6 +247,47 @@ async def test_the_end_of_a_process_is_told_and_the_end_of_a_connection_is_not(
             await asyncio.sleep(0.01)
         await port.hears(links)
         assert ended == ["n0"] * process_ends
+    finally:
+        await links.close()
+        await port.server.stop()
+
+
+class ReplacedLog:
+    """A log whose pages are not resident, and which is truncated and written again while a thread reads them."""
+
+    def __init__(self) -> None:
+        self.data = b"old."
+        self.is_read, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    def read(self, begin: int, end: int, *, wait: bool) -> list[bytes]:
+        if not wait:
+            raise PagesMissing([])
+        return [self.data[: end - begin]]
+
+    async def in_thread(self, work: Callable[[], Any]) -> Any:
+        self.is_read.set()
+        await self.goes_on.wait()
+        return work()
+
+
+async def test_message_that_waits_for_the_disk_is_not_sent_after_a_truncation(free_port: int) -> None:
+    """It would carry the bytes that replace the truncated ones, with the old term."""
+    port, replaced = Port(free_port), ReplacedLog()
+    log: Any = replaced
+    await port.server.start()
+    links = Links("g", {"n0": f"127.0.0.1:{port.server.port}"}, log, replaced.in_thread)
+    own = HEAD | {"sender": "n1", "to": "n0"}
+    try:
+        await port.hears(links)
+        for begin in (5, 9):
+            links.send(Append(**own, previous=Position(begin, 1), previous_term=7, end=Position(begin + 4, 1)))
+        await replaced.is_read.wait()
+        links.discard_pending()
+        replaced.data = b"new."
+        replaced.goes_on.set()
+        links.send(VoteRequest(**own, last_term=7, end=Position(5, 1)))
+        await port.receives(VoteRequest)
+        assert not [message for message in port.messages if isinstance(message, Append)]
     finally:
         await links.close()
         await port.server.stop()
