@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,9 +13,18 @@ import pytest
 
 from raptormq.client import AdminClient, Message, MessageQueue, Producer, ProducerConfig
 from raptormq.protocol.codes import RequestCode
+from tests.broker.replication.balancer import Balancer
 from tests.faults.broker_process import RAPTORMQ, Client, serving
-from tests.faults.dledger_processes import BROKER, PATIENCE_S, PATIENT_HOSTS, DledgerProcesses, dledger_group
+from tests.faults.dledger_processes import (
+    BROKER,
+    FAST_ELECTIONS,
+    PATIENCE_S,
+    PATIENT_HOSTS,
+    DledgerProcesses,
+    dledger_group,
+)
 from tests.faults.ledger import QUEUES, TOPIC, Ledger, assert_whole
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -199,3 +209,32 @@ async def test_all_members_are_restarted_by_the_probes_and_producers_go_on(tmp_p
         assert ledger.refused == cut, "no send is refused; only sends in flight to a stopped process fail"
         assert len(cut) <= len(order) * QUEUES
         await assert_whole(processes, ledger)
+
+
+async def test_frozen_leader_behind_the_leader_address_is_left_at_the_first_timeout_of_a_send(tmp_path: Path) -> None:
+    """The address does not change, and the connection of a stopped process stays open. Only a new connection to the
+    same address reaches the next leader.
+    """
+    balancer = Balancer(free_port())
+    await balancer.start()
+    address = f"127.0.0.1:{balancer.port}"
+    async with (
+        dledger_group(tmp_path, FAST_ELECTIONS, leader_address=address) as processes,
+        AdminClient(client_config=processes.clients()) as admin,
+        # The limit of requests is also the silence after which a connection is dropped.
+        Producer("senders", config=ProducerConfig(send_timeout=12.0), client_config=processes.clients()) as producer,
+    ):
+        leader = await processes.leads(admin)
+        balancer.target = processes.leader_ports[leader]
+        while (await admin.cluster_info()).brokers[BROKER].broker_addrs.get(0) != address:
+            await asyncio.sleep(0.02)
+        await admin.create_topic(TOPIC, 1, 1)
+        await producer.send(Message(TOPIC, b"before"), timeout=PATIENCE_S)
+        frozen = processes.running.pop(leader)
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            balancer.target = processes.leader_ports[await processes.leads(admin, other_than=leader)]
+            await producer.send(Message(TOPIC, b"after"))
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+            await balancer.stop()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from raptormq.errors import CommandError, ConnectionClosed, RequestTimeout
 from raptormq.protocol.command import RemotingCommand, request, response_to
+from raptormq.transport import requests
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
 
-ECHO, NEVER, LATE = 1, 2, 3
+ECHO, NEVER, LATE, HELD = 1, 2, 3, 4
 LATE_S = 0.2
 STOPPED_S = 0.7
 """Longer than the timeouts here, and long enough to be detected as a stop of the process."""
@@ -43,8 +44,11 @@ async def late(_: object, asked: RemotingCommand, __: object) -> RemotingCommand
 
 
 @asynccontextmanager
-async def silent_peer(limits: ConnectionLimits) -> AsyncIterator[tuple[str, Server, ConnectionPool]]:
+async def silent_peer(
+    limits: ConnectionLimits, held: Callable[[object, RemotingCommand, object], Awaitable[RemotingCommand]] = late
+) -> AsyncIterator[tuple[str, Server, ConnectionPool]]:
     router = Router()
+    router.add(HELD, None, held)
     router.add(ECHO, None, lambda connection, asked, header: response_to(asked))
     router.add(NEVER, None, lambda connection, asked, header: None)
     router.add(LATE, None, late)
@@ -68,6 +72,49 @@ async def test_a_peer_that_owes_an_answer_for_long_is_dropped_and_the_next_reque
             await held
         await pool.request(address, request(ECHO), 5)
         assert await pool.connection(address) is not first
+
+
+async def test_request_after_a_timeout_in_silence_uses_a_new_connection_and_pending_ones_are_still_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind the address of a leader, a new connection reaches the next one; the former one may only be slow."""
+    monkeypatch.setattr(requests, "_DOUBT_S", 0.2)
+    goes_on = asyncio.Event()
+
+    async def held(_: object, asked: RemotingCommand, __: object) -> RemotingCommand:
+        await goes_on.wait()
+        return response_to(asked)
+
+    async with silent_peer(ConnectionLimits(silence_seconds=60.0), held) as (address, server, pool):
+        first = await pool.connection(address)
+        pending = asyncio.ensure_future(pool.request(address, request(HELD), 60))
+        with pytest.raises(RequestTimeout):
+            await pool.request(address, request(NEVER), 0.3)
+        assert pool.open_connection(address) is None
+        await pool.request(address, request(ECHO), 60)
+        second = await pool.connection(address)
+        assert second is not first
+        assert not pending.done()
+        goes_on.set()
+        assert (await pending).code == 0
+        await first.wait_closed()
+        assert pool.open_connection(address) is second
+        while server.connection_count != 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_pool_closes_connections_that_others_have_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_DOUBT_S", 0.2)
+    async with silent_peer(ConnectionLimits(silence_seconds=60.0)) as (address, _, pool):
+        first = await pool.connection(address)
+        pending = asyncio.ensure_future(pool.request(address, request(NEVER), 60))
+        with pytest.raises(RequestTimeout):
+            await pool.request(address, request(NEVER), 0.3)
+        await pool.request(address, request(ECHO), 60)
+        await pool.close()
+        assert first.is_disconnected
+        with pytest.raises(ConnectionClosed):
+            await pending
 
 
 async def test_a_peer_owes_nothing_for_a_request_that_could_not_be_sent() -> None:

@@ -169,6 +169,8 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self.has_received = True
+        if self._requests.is_doubtful:
+            self._requests.close_if_unused()
         if self.frames.missing_bytes and self._budget is not None:
             self._budget.kept(min(len(data) + PIECE_BYTES, self.frames.held_bytes))
         if requests:
@@ -370,6 +372,11 @@ class Connection(asyncio.Protocol):
     def is_closed(self) -> bool:
         """True once no more data can be sent."""
         return self._closed
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether new requests should use this connection: it is open, and no request has timed out in silence."""
+        return not (self._closed or self._requests.is_doubtful)
 
     @property
     def is_disconnected(self) -> bool:

@@ -95,13 +95,15 @@ class ConnectionPool:
         self._connect_timeout = connect_timeout
         self._on_made = on_made
         self._made: dict[str, _Made] = {}
+        self._replaced: set[Connection] = set()
+        """Connections with pending requests that others have replaced, because a request has timed out in silence."""
         self._connecting: dict[str, SharedTask[Connection]] = {}
         self._closed = False
 
     def open_connection(self, address: str) -> Connection | None:
         """Return the open connection to ``address``, or None; the fast path of senders."""
         made = self._made.get(address)
-        return None if made is None or made.connection.is_closed else made.connection
+        return made.connection if made is not None and made.connection.takes_requests else None
 
     async def connection(self, address: str, deadline: float | None = None) -> Connection:
         """Return the connection to ``address``, and open it if necessary. Concurrent callers share one attempt.
@@ -152,6 +154,9 @@ class ConnectionPool:
             raise ClientClosed(_CLOSED)
         silent = last.silent + 1 if last is not None and not last.connection.has_received else 0
         self._remove_disconnected(loop.time())  # bounds the table in clusters whose members change addresses
+        self._replaced = {each for each in self._replaced if not each.is_disconnected}
+        if last is not None and not last.connection.is_closed:
+            self._replaced.add(last.connection)
         self._made[address] = _Made(connection, loop.time(), silent)
         self._on_made(address)
         return connection
@@ -232,7 +237,8 @@ class ConnectionPool:
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
-        connections, self._made = [made.connection for made in self._made.values()], {}
+        connections = [*self._replaced, *(made.connection for made in self._made.values())]
+        self._made, self._replaced = {}, set()
         waiting = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
         for connection in connections:
             connection.close()

@@ -175,6 +175,11 @@ in the socket.
 _GRACE_S = 0.5
 """Additional time in seconds for requests of such a process. A peer that was stopped at the same time needs it, too."""
 
+_DOUBT_S = 1.0
+"""Time in seconds without received data after which a request that times out makes its connection doubtful. It is
+shorter than the first attempt of a send with the default timeout.
+"""
+
 
 class RequestTransport(Protocol):
     """The part of :class:`~raptormq.transport.connection.Connection` that outgoing requests use."""
@@ -201,6 +206,10 @@ class OutgoingRequests:
         self.unanswered_since: float | None = None
         """Loop time of the first request sent after the last received data. The connection resets it."""
         self.pending: Deadlines[RemotingCommand] = Deadlines()
+        self.is_doubtful = False
+        """Whether a request has timed out while nothing was received. New requests then need another connection: the
+        address may lead to another process by now. Pending requests may still be answered.
+        """
         self._connection = connection
         self._limits = limits
         self._next_opaque = 1
@@ -283,11 +292,21 @@ class OutgoingRequests:
         expired = [future for future in self.pending.take_expired(now) if not future.done()]
         if expired:
             text = f"no response from {self._connection.peer_name} in time"
+            since = self.unanswered_since
+            self.is_doubtful |= (
+                self._limits.silence_seconds is not None and since is not None and now - since >= _DOUBT_S
+            )
             complete_in_batches(expired, lambda future: future.set_exception(RequestTimeout(text)))
             self._drop_if_silent(now)
+        self.close_if_unused()
         due = self.pending.next_due
         if due is not None:  # also while closing: a peer that does not read can delay the close
             self._sweep_later(due)
+
+    def close_if_unused(self) -> None:
+        """Close a doubtful connection without pending requests, because nobody uses it any more."""
+        if self.is_doubtful and not self.pending:
+            self._connection.abort()
 
     def _drop_if_silent(self, now: float) -> None:
         limit, since, connection = self._limits.silence_seconds, self.unanswered_since, self._connection

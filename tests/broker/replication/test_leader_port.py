@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.replication import leader_port
-from raptormq.broker.replication.leader_port import MISSES, Reach
+from raptormq.broker.replication.leader_port import KEEP_S, Reach
 from raptormq.client import AdminClient
 from raptormq.errors import ConnectError, ConnectionClosed
 from raptormq.namesrv.config import NameServerConfig
@@ -114,6 +115,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_port, "ASK_S", 0.02)
     monkeypatch.setattr(leader_port, "CONFIRM_S", 0.05)
     monkeypatch.setattr(leader_port, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(leader_port, "KEEP_S", 0.3)
 
 
 async def test_the_leader_registers_the_address_while_it_leads_to_it(
@@ -306,23 +308,46 @@ async def test_a_new_leader_goes_on_with_the_address_of_its_predecessor(
         assert seen == [there.address]
 
 
-@given(st.lists(st.booleans(), max_size=30))
-def test_the_address_is_trusted_from_the_first_answer_until_so_many_fail(answers: list[bool]) -> None:
-    reach = Reach()
-    for index, here in enumerate(answers):
+CHECKS = st.lists(st.tuples(st.floats(0.1, 2 * KEEP_S), st.booleans()), max_size=30)
+"""Seconds since the check before, and whether it reached the member."""
+
+
+@given(CHECKS)
+def test_address_is_kept_for_a_time_after_the_last_check_that_reached_the_leader(
+    checks: list[tuple[float, bool]],
+) -> None:
+    reach, now, reached = Reach(), 0.0, -2 * KEEP_S
+    holds = False
+    for after, here in checks:
+        now += after
         before = reach.holds
-        assert reach.answered(float(index), here=here) is (reach.holds is not before)
-        assert reach.holds is any(answers[max(0, index - MISSES + 1) : index + 1])
-        assert reach.is_confirmed is any(answers[: index + 1])
+        with patch.object(leader_port, "KEEP_S", KEEP_S):
+            assert reach.answered(now, here=here) is (reach.holds is not before)
+        reached = now if here else reached
+        holds = here or (holds and now < reached + KEEP_S)
+        assert reach.holds is holds
     reach.begin(0.0)
     assert not reach.holds
 
 
-@given(st.lists(st.booleans(), max_size=30), st.integers(1, 30))
-def test_a_new_leader_is_patient_until_the_first_answer(answers: list[bool], until: int) -> None:
+def test_short_interruption_changes_no_route() -> None:
+    """Clients that read the route during it would be without the address at the next loss of the leader."""
+    reach = Reach()
+    with patch.object(leader_port, "KEEP_S", KEEP_S):
+        assert reach.answered(0.0, here=True)
+        changes = [reach.answered(now / 10, here=False) for now in range(1, int(KEEP_S * 10))]
+        assert not any(changes)
+        assert not reach.answered(KEEP_S, here=True)
+        assert reach.answered(2 * KEEP_S, here=False), "an address that does not come back is given up"
+
+
+@given(st.lists(st.booleans(), max_size=20), st.integers(1, 20))
+def test_new_leader_keeps_the_address_until_its_patience_ends(answers: list[bool], until: int) -> None:
     reach = Reach()
     reach.begin(float(until))
-    for index, here in enumerate(answers):
-        reach.answered(float(index), here=here)
-        recent = any(answers[max(0, index - MISSES + 1) : index + 1])
-        assert reach.holds is (recent or (index < until and not any(answers[: index + 1])))
+    with patch.object(leader_port, "KEEP_S", KEEP_S):
+        for index, here in enumerate(answers):
+            reach.answered(float(index), here=here)
+            assert reach.holds is (any(answers[: index + 1]) or index < until)
+            if not reach.holds:
+                break

@@ -14,10 +14,11 @@ The client reconnects to the next leader by the same address::
       +---- connections are closed <---- forwarded sends are answered
 
 A leader registers the address with the name servers as long as the address leads to itself. It checks this with a
-request to the address. A new leader keeps the address registered if its predecessor had registered it, and waits up to
-:data:`PATIENCE_S` for the Service to change. Otherwise clients that query the route in this time would stop using the
-address and notice the next change late. All other members, and a leader without a working Service, register their own
-address, which clients find by their route.
+request to the address. If the checks fail, the address remains registered for :data:`KEEP_S`, because it may come back.
+A new leader keeps the address registered if its predecessor had registered it, and waits up to :data:`PATIENCE_S` for
+the Service to change. Otherwise clients that query the route in this time, the Java client every 30 s, would stop using
+the address and notice the next change late. All other members, and a leader without a working Service, register their
+own address, which clients find by their route.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ CONFIRM_S = 3.0
 """Interval in seconds of checks while the address leads to this leader."""
 PATIENCE_S = 5.0
 """Time in seconds for which a new leader waits until the Service, which led to its predecessor, leads to itself."""
-MISSES = 3
-"""Number of consecutive failed checks after which the leader registers its own address again."""
+KEEP_S = 30.0
+"""Time in seconds for which the address stays registered after the last check that reached the leader. A shorter
+interruption changes no route.
+"""
 _WARN_MISSES = 30
 """Number of failed checks after which a leader logs a warning if the address has never led to it."""
 ANSWER_S = 1.0
@@ -99,22 +102,23 @@ class Reach:
         """Whether a check has reached this member since it began to lead."""
         self.misses = 0
         """Number of consecutive checks that did not reach this member."""
-        self._patient_until = 0.0
+        self._kept_until = 0.0
 
     def begin(self, patient_until: float) -> None:
         """Reset after a change of the role. Until ``patient_until`` (event loop time in s) the address is assumed to
         lead to this member; 0 for no assumption.
         """
         self.holds, self.is_confirmed, self.misses = patient_until > 0, False, 0
-        self._patient_until = patient_until
+        self._kept_until = patient_until
 
     def answered(self, now: float, *, here: bool) -> bool:
         """Record whether a request to the address reached this member. Return whether :attr:`holds` has changed."""
         before = self.holds
         self.misses = 0 if here else self.misses + 1
         self.is_confirmed |= here
-        is_waiting = self.misses < MISSES if self.is_confirmed else now < self._patient_until
-        self.holds = here or (before and is_waiting)
+        if here:
+            self._kept_until = now + KEEP_S
+        self.holds = here or (before and now < self._kept_until)
         return self.holds is not before
 
 
