@@ -16,7 +16,7 @@ from raptormq.cli.broker_members import transfer as hand_over
 from raptormq.cli.broker_settings import settings
 from raptormq.cli.completing import broker_names
 from raptormq.cli.confirming import confirm
-from raptormq.cli.options import name_servers_option, output_option, timeout_option
+from raptormq.cli.options import name_servers_option, output_option, short_timeout_option, timeout_option
 from raptormq.cli.output import Cell, print_json, print_table
 from raptormq.cli.promote import promote
 from raptormq.client import AdminClient
@@ -91,11 +91,12 @@ Examples:
 @click.argument("broker", required=False, shell_complete=broker_names)
 @output_option
 @name_servers_option
-@timeout_option
+@short_timeout_option
 def describe(broker: str | None, output: str, name_servers: str, timeout_s: float) -> None:
     """Show every broker with its address, load and state.
 
-    With the name of a BROKER, show the leader and the members of its Dledger group, and the lag of the members.
+    With the name of a BROKER, show the leader and the members of its Dledger group, and the lag of the members. A
+    member that has not responded to this command is silent.
     """
     if broker is not None:
         state = with_admin(name_servers, timeout_s, lambda admin: view_of(admin, broker))

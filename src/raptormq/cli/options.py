@@ -59,15 +59,26 @@ def servers_option(command: F) -> F:
 
 def timeout_option(command: F) -> F:
     """Add ``--timeout``: the time limit of one request."""
+    return _timeout_option(3.0)(command)
+
+
+def short_timeout_option(command: F) -> F:
+    """Add ``--timeout`` with a default for commands that show servers, also those that do not respond: with the start
+    of the process the command takes 2 s.
+    """
+    return _timeout_option(1.5)(command)
+
+
+def _timeout_option(default: float) -> Callable[[F], F]:
     return click.option(
         "--timeout",
         "timeout_s",
         type=positive_seconds,
-        default=3.0,
+        default=default,
         show_default=True,
         metavar="SECONDS",
         help="Time limit of one request.",
-    )(command)
+    )
 
 
 def positive_seconds(value: Any) -> float:

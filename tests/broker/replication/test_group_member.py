@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -124,6 +125,22 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
         assert messages_of(victim) == group.acknowledged != []
 
     run(scenario())
+
+
+def test_follower_whose_disk_stays_full_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        group = Group(33)
+        leader = await formed(group)
+        victim = followers(group)[0]
+        victim.replica.write = _no_room  # type: ignore[method-assign,assignment]
+        group.send(leader)
+        await group.pass_time(10_000 // TICK_MS)
+
+    with caplog.at_level(logging.INFO):
+        run(scenario())
+    about_members = [record.getMessage() for record in caplog.records if "member n" in record.getMessage()]
+    assert len([text for text in about_members if "restarts from its disk" in text]) == 1
+    assert len(about_members) == len(set(about_members)), "the member restarts every second"
 
 
 @pytest.mark.parametrize("sync", [False, True])

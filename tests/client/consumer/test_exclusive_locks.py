@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Collection
 from typing import cast
@@ -48,6 +49,19 @@ async def test_a_broker_that_refuses_locks_is_not_read() -> None:
         instance = await connected(peer)
         assert await QueueLocks(instance, "g", exclusive=True).lock(QUEUES) == set()
         assert await QueueLocks(instance, "g").lock(QUEUES) == set(QUEUES)
+        await instance.release()
+
+
+async def test_broker_that_refuses_locks_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with ScriptedPeer() as peer:
+        peer.on(LOCK, refuse(ResponseCode.SERVICE_NOT_AVAILABLE))
+        instance = await connected(peer)
+        locks = QueueLocks(instance, "g", exclusive=True)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(5):
+                assert await locks.lock(QUEUES) == set()
+        assert [record.getMessage().partition(" at ")[0] for record in caplog.records] == ["group g cannot lock queues"]
+        assert len(peer.received[LOCK]) == 5
         await instance.release()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import takewhile
+from logging import WARNING
 
 from raptormq.broker.cooperative import steady_ms
 from raptormq.broker.delay.clock_rollback import ClockRollback
@@ -24,6 +25,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.queue import Arrival, PendingRecord
@@ -53,6 +55,7 @@ class DelayedDelivery:
         clock: Callable[[], int],
     ) -> None:
         self._store = store
+        self._failures: LogThrottle[str] = LogThrottle()
         self._writer = writer
         self._topics = topics
         self._progress = progress
@@ -114,7 +117,7 @@ class DelayedDelivery:
                 next_due = min((at for at in due if at is not None), default=None)
                 pause = None if next_due is None else min(max(0.0, (next_due - self._clock()) / 1000), _MAX_SLEEP_S)
             except StorageError as error:
-                logger.warning("cannot deliver delayed messages; retrying: %s", error)
+                self._failures.log(logger, WARNING, "", "cannot deliver delayed messages; retrying: %s", error)
                 pause = _RETRY_S
             except Exception:
                 logger.exception("cannot deliver delayed messages; retrying")

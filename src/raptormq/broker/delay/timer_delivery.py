@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from logging import WARNING
 
 from raptormq.broker.delay.delayed_message import why_discarded
 from raptormq.broker.delay.stored_messages import decode_messages, has_topic
@@ -28,6 +29,7 @@ from raptormq.broker.internal_writer import InternalWriter
 from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import StorageError
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.properties import find_property
@@ -75,6 +77,7 @@ class TimerDelivery:
             StoreDamaged: the progress file cannot be read.
         """
         self._store = store
+        self._failures: LogThrottle[str] = LogThrottle()
         self._writer = writer
         self._topics = topics
         self._file = file
@@ -143,7 +146,7 @@ class TimerDelivery:
                     await self._index_new()
                 pause = self._pause()
             except StorageError as error:
-                logger.warning("cannot deliver timer messages; retrying: %s", error)
+                self._failures.log(logger, WARNING, "", "cannot deliver timer messages; retrying: %s", error)
                 pause = _RETRY_S
             except Exception:
                 logger.exception("cannot deliver timer messages; retrying")

@@ -29,6 +29,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from logging import ERROR, INFO
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.read_barrier import ReadBarrier
 from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError, StoreReadOnly
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.raft import (
     AppendData,
@@ -139,6 +141,8 @@ class GroupMember:
         """
         self._options = options
         self._store = store
+        self._repeated: LogThrottle[str] = LogThrottle()
+        """A member whose disk is full restarts every :data:`RESTART_S`."""
         self._replica: Replica = store.replica
         self.reads = ReadBarrier(rng, self._read_index, lambda: self._replica.dispatched_offset)
         self._files = files
@@ -595,7 +599,8 @@ class GroupMember:
             self._known_leader = raft.leader
             self.catch_up.begin()
             if raft.leader != self.id:
-                logger.info("member %s follows %s, in term %d", self.id, raft.leader or "nobody", raft.term)
+                text, leader = "member %s follows %s, in term %d", raft.leader or "nobody"
+                self._repeated.log(logger, INFO, f"{leader} {raft.term}", text, self.id, leader, raft.term)
             if not self._replica.leads:
                 self._replica.pause(self.not_leader())  # the error names the new leader
 
@@ -647,7 +652,7 @@ class GroupMember:
     def _fail(self, error: Exception) -> None:
         if self._raft is None or self._stop_if_disk_failed():
             return
-        logger.error("member %s restarts from its disk: %s", self.id, error)
+        self._repeated.log(logger, ERROR, "restart", "member %s restarts from its disk: %s", self.id, error)
         self._drop_raft(f"the disk of the leader failed: {error}")
         self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 
@@ -659,7 +664,8 @@ class GroupMember:
             self._hard_state, self._entries = state.hard_state, state.entries
             self._begin()
         except (OSError, StorageError) as error:
-            logger.error("member %s cannot restart from its disk; retrying: %s", self.id, error)
+            text = "member %s cannot restart from its disk; retrying: %s"
+            self._repeated.log(logger, ERROR, "no restart", text, self.id, error)
             self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
         except Exception as error:  # noqa: BLE001 - the log and the saved state do not match: the member stops
             self._halt(error)

@@ -34,12 +34,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from logging import WARNING
 from typing import Any
 
 import orjson
 
 from raptormq.broker.tables import GroupConfig, GroupTable, RequestModeTable, TopicTable
 from raptormq.errors import BodyError, NotLeader, StorageError
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.record import decode_record
@@ -94,6 +96,7 @@ class TableRecords:
         self._security = security
         self._security_is_written = True
         self._store = store
+        self._failures: LogThrottle[str] = LogThrottle()
         self._topics = topics
         self._groups = groups
         self._modes = modes
@@ -156,7 +159,7 @@ class TableRecords:
             try:
                 self._write_snapshot()
             except StorageError as error:
-                logger.warning("cannot append the tables to the log; retrying: %s", error)
+                self._log_failure("the tables", error)
 
     def tick(self) -> None:
         """Append changed offsets, at most once per :data:`OFFSETS_S`, and changes that could not be appended before."""
@@ -175,7 +178,7 @@ class TableRecords:
             else:
                 self._write_changes()
         except StorageError as error:
-            logger.warning("cannot append the tables to the log; retrying: %s", error)
+            self._log_failure("the tables", error)
 
     def check_leads(self, leadership: int) -> None:
         """Raise an error unless this member has led since ``leadership`` was read (:attr:`MessageStore.leadership`).
@@ -218,21 +221,21 @@ class TableRecords:
             try:
                 self._write_topics()
             except StorageError as error:  # the message that follows fails for the same reason
-                logger.warning("cannot append the change of topic %s to the log; retrying: %s", topic, error)
+                self._log_failure(f"the change of topic {topic}", error)
 
     def _groups_changed(self) -> None:
         if self._leads and not self._applying:
             try:
                 self._write_groups()
             except StorageError as error:
-                logger.warning("cannot append the change of a consumer group to the log; retrying: %s", error)
+                self._log_failure("the change of a consumer group", error)
 
     def _modes_changed(self) -> None:
         if self._leads and not self._applying:
             try:
                 self._write_modes()
             except StorageError as error:
-                logger.warning("cannot append the change of a request mode to the log; retrying: %s", error)
+                self._log_failure("the change of a request mode", error)
 
     def _security_changed(self) -> None:
         if self._leads and not self._applying:
@@ -240,7 +243,10 @@ class TableRecords:
             try:
                 self._write_security()
             except StorageError as error:
-                logger.warning("cannot append the change of users and permissions to the log; retrying: %s", error)
+                self._log_failure("the change of users and permissions", error)
+
+    def _log_failure(self, what: str, error: StorageError) -> None:
+        self._failures.log(logger, WARNING, what, "cannot append %s to the log; retrying: %s", what, error)
 
     def _write_changes(self) -> None:
         self._write_topics()

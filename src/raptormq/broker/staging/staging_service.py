@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from logging import WARNING
 
 from raptormq.broker.config import StagingSettings as Settings
 from raptormq.broker.delivered.origin import origin_of
@@ -31,6 +32,7 @@ from raptormq.broker.staging.commit_record import CommitRecord, Outcome, batch_n
 from raptormq.broker.staging.staged_list import StagedList, describe, published
 from raptormq.broker.tables import TopicTable
 from raptormq.errors import RaptorMQError, RecordError, StorageError
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.staging import Ranges, offsets_in
 from raptormq.protocol.codes import ResponseCode
@@ -105,6 +107,7 @@ class StagingService:
         clock: Callable[[], int],
     ) -> None:
         self._store = store
+        self._failures: LogThrottle[str] = LogThrottle()
         self._writer = writer
         self._topics = topics
         self._settings = settings
@@ -167,7 +170,7 @@ class StagingService:
                 await self._renew_if_due()
                 await self._wait_for_work()
             except StorageError as error:
-                logger.warning("cannot publish staged messages; retrying: %s", error)
+                self._failures.log(logger, WARNING, "", "cannot publish staged messages; retrying: %s", error)
                 await asyncio.sleep(_RETRY_S)
             except Exception:
                 logger.exception("cannot publish staged messages; retrying")

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from weakref import WeakKeyDictionary, ref
 
-from raptormq.client.log_throttle import LogThrottle
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)

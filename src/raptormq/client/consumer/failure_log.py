@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from logging import ERROR, WARNING, Logger
 from types import TracebackType
 
-from raptormq.client.log_throttle import LogThrottle
+from raptormq.log_throttle import LogThrottle
 from raptormq.protocol.message import MessageExt
 
 TRACEBACK_INTERVAL_S = 60.0

@@ -45,6 +45,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from logging import WARNING
 
 from raptormq.client.background import background, cancel_all
 from raptormq.client.cluster import GRACE_S, ClientInstance, require_success
@@ -52,6 +53,7 @@ from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.queue_reader import QueueReader
 from raptormq.client.consumer.rebalance_calls import RebalanceCalls
 from raptormq.errors import RaptorMQError, TransportError
+from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.queues import QueueLockRequest, decode_locked_queues
 from raptormq.protocol.codes import RequestCode
@@ -87,6 +89,7 @@ class QueueLocks:
         self._lock_group = group if exclusive else retry_topic(group)
         self._confirmed_at: dict[MessageQueue, float] = {}
         """Loop time of the last successful request for each exclusive lock."""
+        self._failures: LogThrottle[str] = LogThrottle()
         self._has_failed = False
         """True if a broker did not respond to the last request for exclusive locks."""
         self._confirmed: Callable[[Collection[MessageQueue]], None] = lambda _: None
@@ -201,7 +204,8 @@ class QueueLocks:
                     locked += decode_locked_queues(response.body)
         except RaptorMQError as error:
             if self.exclusive:
-                log.warning("group %s cannot lock queues at broker %s; retrying: %s", self._group, address, error)
+                text = "group %s cannot lock queues at broker %s; retrying: %s"
+                self._failures.log(log, WARNING, address, text, self._group, address, error)
                 self._has_failed = True
                 return []
             log.info("group %s reads without queue locks at broker %s: %s", self._group, address, error)
