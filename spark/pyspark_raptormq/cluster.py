@@ -2,7 +2,8 @@
 
 Spark reuses its Python workers for many tasks and micro-batches. `cluster_of` therefore caches one event loop thread
 and one set of connections per process and `Connection`. Calls that fail with a temporary error, such as during the
-restart of a broker, are retried for the time of option `retryTimeoutMs`.
+restart of a broker, are retried for the time of option `retryTimeoutMs`. Tasks that read use the pull consumer alone;
+the other clients are imported at their first use, because many Python processes of Spark import this module.
 
 Used by `cluster_offsets`, `stream_reader`, `scan` and the sink; built on `raptormq.client`.
 """
@@ -15,26 +16,14 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable, OptionError
 from pyspark_raptormq.offsets import TopicIds, place_of
-from raptormq.client import (
-    AdminClient,
-    EncryptionKeys,
-    Perm,
-    Producer,
-    ProducerConfig,
-    PullConsumer,
-    PullResult,
-    Sql,
-    StagedCommit,
-    StagingClient,
-    TopicRoute,
-)
+from raptormq.client import EncryptionKeys, Perm, PullConsumer, PullResult, Sql, TopicRoute
 from raptormq.client.config import local_address
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.bodies.route import MASTER_ID
@@ -42,6 +31,9 @@ from raptormq.protocol.bodies.staging import Ranges
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+
+if TYPE_CHECKING:
+    from raptormq.client import AdminClient, Producer, ProducerConfig, StagedCommit, StagingClient
 
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.05
@@ -89,16 +81,27 @@ class Cluster:
         self._retry_timeout_s = connection.retry_timeout_s
         self._config = connection.client_config()
         self._consumer = PullConsumer(client_config=self._config)
-        self._admin = AdminClient(client_config=self._config)
+        self._admin_client: AdminClient | None = None
         self._producers: dict[tuple[str, ProducerConfig], Producer] = {}
-        self._producers_lock = threading.Lock()
+        self._clients_lock = threading.Lock()
         self._staging: dict[tuple[str, ProducerConfig], StagingClient] = {}
         self._seen: set[str] = set()
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="raptormq", daemon=True)
         self._thread.start()
         self.run(self._consumer.start())
-        self.run(self._admin.start())
+
+    @property
+    def _admin(self) -> AdminClient:
+        """The client for topics and routes, which only planners need."""
+        with self._clients_lock:
+            if self._admin_client is None:
+                from raptormq.client import AdminClient
+
+                admin = AdminClient(client_config=self._config)
+                self.run(admin.start())
+                self._admin_client = admin
+            return self._admin_client
 
     @property
     def keys(self) -> EncryptionKeys | None:
@@ -112,7 +115,8 @@ class Cluster:
         for staging in self._staging.values():
             self.run(staging.close())
         self.run(self._consumer.close())
-        self.run(self._admin.close())
+        if self._admin_client is not None:
+            self.run(self._admin_client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -134,9 +138,10 @@ class Cluster:
             MissingTopic: The topic has no route, or none of its brokers is registered.
             NameServerUnreachable: No name server responded.
         """
+        admin = self._admin  # not on the event loop, which starts it
 
         async def find() -> list[MessageQueue]:
-            route = await self._admin.route(topic)
+            route = await admin.route(topic)
             queues = _readable_queues(topic, route) if route is not None else []
             if not queues:
                 raise NoRoute(topic)
@@ -175,8 +180,10 @@ class Cluster:
         """Return the producer of a group; create it at the first call. It must be used on the event loop (see
         `run`)."""
         key = group, config
-        with self._producers_lock:
+        with self._clients_lock:
             if key not in self._producers:
+                from raptormq.client import Producer
+
                 producer = Producer(group, config=config, client_config=self._config)
                 self.run(producer.start())
                 self._producers[key] = producer
@@ -185,8 +192,10 @@ class Cluster:
     def staging(self, group: str, config: ProducerConfig) -> StagingClient:
         """Return the staging client of this process; see `producer`."""
         key = group, config
-        with self._producers_lock:
+        with self._clients_lock:
             if key not in self._staging:
+                from raptormq.client import StagingClient
+
                 staging = StagingClient(group, config=config, client_config=self._config)
                 self.run(staging.start())
                 self._staging[key] = staging

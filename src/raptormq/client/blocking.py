@@ -386,6 +386,7 @@ class BlockingAdminClient(Blocking[AdminClient]):
     reset_group = _blocking(AdminClient.reset_group)
     group_connections = _blocking(AdminClient.group_connections)
     cluster_info = _blocking(AdminClient.cluster_info)
+    lost_brokers = _blocking(AdminClient.lost_brokers)
     masters = _blocking(AdminClient.masters)
     runtime_info = _blocking(AdminClient.runtime_info)
     broker_settings = _blocking(AdminClient.broker_settings)
