@@ -34,6 +34,7 @@ from e2e import (
     local_disks,
     master_slave,
     members,
+    peer_security,
     operator_duties,
     operator_scale,
     records,
@@ -53,7 +54,7 @@ def main() -> int:
         return operator_scale.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m e2e", description="the whole way on a Kubernetes made by kind")
     parser.add_argument(
-        "scenario", nargs="?", choices=["everything", "members", "spark-pipelines"], default="everything"
+        "scenario", nargs="?", choices=["everything", "members", "security", "spark-pipelines"], default="everything"
     )
     parser.add_argument("--keep", action="store_true", help="keep the cluster after a failure")
     parser.add_argument("--no-spark", action="store_true", help="only the brokers' part")
@@ -68,6 +69,8 @@ def main() -> int:
             run_pipelines(kubernetes)
         elif options.scenario == "members":
             members_of_a_group(kubernetes)
+        elif options.scenario == "security":
+            security_of_a_group(kubernetes)
         else:
             run(kubernetes, spark=not options.no_spark)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - also a bug of ours leaves evidence
@@ -183,6 +186,20 @@ def build_spark_image() -> str:
 
 def members_of_a_group(kubernetes: Kubernetes) -> None:
     """Test a Dledger group that grows and shrinks."""
+    java_image = group_under_java_clients(kubernetes)
+    with step("three members become five, and three again, while Java clients are connected"):
+        members.change_under_clients(kubernetes, java_image)
+
+
+def security_of_a_group(kubernetes: Kubernetes) -> None:
+    """Test a Dledger group whose access control and TLS change."""
+    java_image = group_under_java_clients(kubernetes)
+    with step("access control and TLS are enabled and disabled while a Java client is connected"):
+        peer_security.changes_under_a_client(kubernetes, java_image)
+
+
+def group_under_java_clients(kubernetes: Kubernetes) -> str:
+    """Create a Kubernetes cluster with a Dledger group. Return the reference of the image of the Java client."""
     image = build_broker_image()
     with step("build the image of the Java client"):
         java_image = build("e2e/java_client/build.sh", "raptormq-java-client:e2e", os.environ.get("JAVA_BASE_IMAGE"))
@@ -194,8 +211,7 @@ def members_of_a_group(kubernetes: Kubernetes) -> None:
         chart_upgrade.install(kubernetes, image)
     with step("a Dledger group of three members becomes ready"):
         dledger.becomes_ready(kubernetes)
-    with step("three members become five, and three again, while Java clients are connected"):
-        members.change_under_clients(kubernetes, java_image)
+    return java_image
 
 
 def dledger_group(

@@ -32,9 +32,9 @@ def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:
     client signs with the old password while access control is turned on and while a second password is added. The
     second client signs with the new password while the old one is removed and access control is turned off.
     """
-    _apply(kubernetes, _secret(username=ADMIN, password=OLD_PASSWORD))
+    apply(kubernetes, secret(username=ADMIN, password=OLD_PASSWORD))
     topic = {"apiVersion": "raptormq.io/v1alpha1", "kind": "Topic", "metadata": {"name": TOPIC}}
-    _apply(kubernetes, topic | {"spec": {"clusterRef": {"name": "demo"}}})
+    apply(kubernetes, topic | {"spec": {"clusterRef": {"name": "demo"}}})
     kubernetes.wait_ready(f"topic/{TOPIC}", namespace=NAMESPACE, timeout=60)
     _start_client(kubernetes, "old-keys", java_image, OLD_PASSWORD)
     _set(kubernetes, {"enabled": True})
@@ -43,7 +43,7 @@ def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:
         "an unsigned request is refused", partial(_refuses_the_unsigned, kubernetes), MOUNTED_SECRET_S
     )
     _has_no_password_in_clear(kubernetes)
-    _apply(kubernetes, _secret(username=ADMIN, password=OLD_PASSWORD, otherPassword=NEW_PASSWORD))
+    apply(kubernetes, secret(username=ADMIN, password=OLD_PASSWORD, otherPassword=NEW_PASSWORD))
     kubernetes.wait_until(
         "all servers accept the new password",
         lambda: all(_accepts(kubernetes, address, NEW_PASSWORD) for address in _addresses(kubernetes)),
@@ -51,7 +51,7 @@ def turns_on_and_off(kubernetes: Kubernetes, java_image: str) -> None:
     )
     _start_client(kubernetes, "new-keys", java_image, NEW_PASSWORD)
     _end_client(kubernetes, "old-keys")
-    _apply(kubernetes, _secret(username=ADMIN, password=NEW_PASSWORD))
+    apply(kubernetes, secret(username=ADMIN, password=NEW_PASSWORD))
     kubernetes.wait_until(
         "the old password is refused",
         lambda: not any(_accepts(kubernetes, address, OLD_PASSWORD) for address in _addresses(kubernetes)),
@@ -104,10 +104,16 @@ def _addresses(kubernetes: Kubernetes) -> list[str]:
 
 
 def _described(kubernetes: Kubernetes, address: str, *environment: str) -> str | None:
-    """Describe the topic, which sends requests to a name server and all brokers. Return the error, None without one."""
-    command = ["env", *environment, "raptormq", "topic", "describe", TOPIC, "--namesrv", address]
+    return described(kubernetes, TOPIC, VICTIM, address, *environment)
+
+
+def described(kubernetes: Kubernetes, topic: str, pod: str, address: str, *environment: str) -> str | None:
+    """Describe a topic in a pod, which sends requests to a name server and all brokers. Return the error, None without
+    one.
+    """
+    command = ["env", *environment, "raptormq", "topic", "describe", topic, "--namesrv", address]
     try:
-        kubernetes.kubectl("exec", "-n", NAMESPACE, VICTIM, "--", *command)
+        kubernetes.kubectl("exec", "-n", NAMESPACE, pod, "--", *command)
     except Unanswered as error:
         return str(error)
     return None
@@ -145,7 +151,8 @@ def _end_client(kubernetes: Kubernetes, name: str) -> None:
     )
 
 
-def _secret(**texts: str) -> dict[str, Any]:
+def secret(**texts: str) -> dict[str, Any]:
+    """Return the Secret of the administrator."""
     metadata = {"name": ADMIN_SECRET}
     data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
     return {
@@ -157,5 +164,6 @@ def _secret(**texts: str) -> dict[str, Any]:
     }
 
 
-def _apply(kubernetes: Kubernetes, manifest: dict[str, Any]) -> None:
+def apply(kubernetes: Kubernetes, manifest: dict[str, Any]) -> None:
+    """Apply a manifest in the namespace of the clusters."""
     kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", "-", manifest=json.dumps(manifest))
