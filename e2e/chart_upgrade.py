@@ -41,7 +41,7 @@ def _finds_old(kubernetes: Kubernetes) -> bool:
 def install(kubernetes: Kubernetes, image: str) -> None:
     """Install the chart of this tree with the current image."""
     repository, _, tag = image.rpartition(":")
-    values = f"image.repository={repository},image.tag={tag}"
+    values = f"image.repository={repository},image.tag={tag},accessControl.enabled=true"
     kubernetes.helm("install", RELEASE, CHART, "--set", values, "--create-namespace", *WAIT)
 
 

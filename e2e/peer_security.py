@@ -1,6 +1,7 @@
-"""Access control and TLS of a running Dledger group are enabled and disabled while a Java client sends. Every acknowledged
-message must be read. The test is a separate run, `python -m e2e security`, because each change restarts all brokers
-twice.
+"""Access control and TLS of a running Dledger group are enabled and disabled while a Java client sends.
+
+Every acknowledged message must be read. The test is a separate run, `python -m e2e security`, because each change
+restarts all brokers twice.
 """
 
 from __future__ import annotations
