@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 LEADER = "leader"
 """Role of the leader of a Dledger group (`ReplicationState`)."""
+VOTERS = frozenset({LEADER, "follower"})
+"""Roles of the members of a Dledger group that vote."""
 MASTER, SLAVE = "master", "slave"
 """Roles of the members of a group with a master."""
 CLOSE_BYTES = 1 << 20
@@ -125,6 +127,11 @@ class ClusterProbe:
             return None
         return max(0, self.replication[master.address].confirmed_offset - state.last_offset)
 
+    def slave_ends(self, cluster: Cluster) -> dict[str, int]:
+        """Return the ends of the logs of the responding slaves, by name of the member."""
+        states = {member.name: self.replication.get(member.address) for member in cluster.members}
+        return {name: state.last_offset for name, state in states.items() if state is not None and state.role == SLAVE}
+
     def caught_up(self, cluster: Cluster, member: Member) -> bool:
         """Return whether a slave follows its master and has all its messages except the latest ones (`CLOSE_BYTES`)."""
         lag = self.lag(cluster, member)
@@ -155,6 +162,17 @@ class ClusterProbe:
             return cluster.members
         leaders = (self.leader(cluster, group) for group in range(cluster.groups))
         return tuple(leader for leader in leaders if leader is not None)
+
+    def majority_leaders(self, cluster: Cluster) -> dict[str, Member]:
+        """Return the leaders of Dledger groups to which a majority of the voters responds, by broker name. The report
+        of another leader may be outdated.
+        """
+        found = {}
+        for group in range(cluster.groups):
+            leader = self.leader(cluster, group)
+            if leader is not None and has_majority(self.replication[leader.address]):
+                found[leader.broker_name] = leader
+        return found
 
     def leaderless(self, cluster: Cluster) -> tuple[str, ...]:
         """Broker names of the groups without a leader."""
@@ -226,6 +244,13 @@ class ClusterProbe:
         """Return the names of the members that respond and that every name server lists."""
         missing = {member for server in self.name_servers for member in self.missing(server, cluster)}
         return self.answering(cluster) - {member.name for member in missing}
+
+
+def has_majority(view: ReplicationState) -> bool:
+    """Return whether a majority of the voters responds to the leader that reports `view`."""
+    voters = [copy for copy in view.members if copy.role in VOTERS]
+    answering = [copy for copy in voters if copy.role == LEADER or copy.answering]
+    return len(answering) > len(voters) // 2
 
 
 async def probe_cluster(cluster: Cluster, admin: Admin, keys: Keys = (), *, figures: bool = True) -> ClusterProbe:

@@ -1,7 +1,9 @@
 """Conditions beside Ready, for problems that need attention although clients are served. Pure functions.
 
     MessagesLost         a broker's volume claim was replaced, or its commit log ends earlier than before. The second
-                         check detects an emptied disk under the same claim
+                         check detects an emptied disk under the same claim. A Dledger group has lost messages if all of
+                         its claims were replaced, or if the confirmed log of a leader with a majority ends earlier than
+                         that of the group did
     ClaimDiffers         an existing claim is used whose size or storage class differs from the spec
     ClaimTerminating     a claim is being deleted; its volume is released when the pod that uses it terminates
     SecretMissing        a Secret named in the spec does not exist; running pods are not affected until they restart
@@ -21,6 +23,7 @@ from typing import Any
 from raptormq_operator.conditions import Concern
 from raptormq_operator.event_diagnostics import time_of
 from raptormq_operator.manifests.metadata import Manifest
+from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.quantity import quantity
 
@@ -42,12 +45,14 @@ class Facts:
     missing_secrets: Sequence[str] = ()
     certificate_ends: Mapping[str, datetime] = field(default_factory=dict)
     """Expiry times by address of the server."""
+    slave_ends: Mapping[str, int] = field(default_factory=dict)
+    """Ends of the logs of the slaves, by name of the broker."""
 
 
 def concerns(cluster: Cluster, facts: Facts, stores: Stores, now: datetime) -> dict[Concern, str]:
     """Return the messages of the conditions that are True."""
     found = {
-        Concern.MESSAGES_LOST: _losses(cluster, stores),
+        Concern.MESSAGES_LOST: _losses(cluster, stores, facts.slave_ends),
         Concern.CLAIM_DIFFERS: _claims(cluster, facts.claims),
         Concern.CLAIM_TERMINATING: _terminating(cluster, facts.claims),
         Concern.SECRET_MISSING: _secrets(cluster, facts.missing_secrets),
@@ -64,17 +69,24 @@ def stores(
     now: datetime,
     *,
     record: bool,
+    leaders: Mapping[str, Member] | None = None,
 ) -> Stores:
     """Return the state of each broker's store to record in the status.
 
     `max_offsets` has the end offsets by address, `previous` the recorded states by broker. A greater offset is recorded
-    only with `record`, which limits the number of status updates.
+    only with `record`, which limits the number of status updates. For Dledger groups the offsets are those of the
+    confirmed logs, and `leaders` has the leaders that a majority responds to, by broker name.
     """
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
     found: dict[str, dict[str, Any]] = {}
-    # The group loses no message when a follower or a slave loses its disk or truncates its log.
+    if cluster.is_dledger:
+        for group in range(cluster.groups):
+            leader = (leaders or {}).get(names.broker(group))
+            found |= _group_stores(cluster.group(group), leader, uids, max_offsets, previous, now, record=record)
+        return found
+    # The group loses no message when a slave loses its disk or truncates its log.
     members = cluster.members if not cluster.is_replicated else filter(cluster.is_master, cluster.members)
-    for member in members if not cluster.is_dledger else ():
+    for member in members:
         before = dict(previous.get(member.name, {}))
         store = _store(before, uids.get(claim_of(member)), max_offsets.get(member.address), now, record=record)
         if store:
@@ -91,7 +103,14 @@ def _store(
     if (another or shorter) and ended:
         store |= {"lostAt": _text(now), "lostUpTo": ended, "lostFrom": 0 if another else offset}
         del store["maxOffset"]
-    elif "lostAt" in store and now - datetime.fromisoformat(store["lostAt"]) > LOSS_SHOWN:
+    return _seen(store, claim, offset, now, record=record)
+
+
+def _seen(
+    store: dict[str, Any], claim: str | None, offset: int | None, now: datetime, *, record: bool
+) -> dict[str, Any]:
+    """Return the store with the observed claim and offset, without a loss that has been shown long enough."""
+    if "lostAt" in store and now - datetime.fromisoformat(store["lostAt"]) > LOSS_SHOWN:
         for name in ("lostAt", "lostUpTo", "lostFrom"):
             store.pop(name, None)
     if claim is not None:
@@ -101,6 +120,40 @@ def _store(
     return store
 
 
+def _group_stores(
+    members: Sequence[Member],
+    leader: Member | None,
+    uids: Mapping[str, str],
+    confirmed: Mapping[str, int],
+    previous: Mapping[str, Mapping[str, Any]],
+    now: datetime,
+    *,
+    record: bool,
+) -> Stores:
+    """Return the state of the stores of a Dledger group. A loss of the group is recorded at its leader.
+
+    The group loses nothing when one member loses its disk, and its confirmed log is that of any leader that a majority
+    responds to.
+    """
+    found = {member.name: dict(previous.get(member.name, {})) for member in members}
+    ended = max(store.get("maxOffset", 0) for store in found.values())
+    claims = [(found[member.name].get("claim"), uids.get(claim_of(member))) for member in members]
+    all_replaced = all(before and after and before != after for before, after in claims)
+    end = confirmed.get(leader.address) if leader is not None else None
+    if ended and (all_replaced or (end is not None and end < ended)):
+        for store in found.values():
+            store.pop("maxOffset", None)
+        start = 0 if all_replaced or end is None else end
+        found[(leader or members[0]).name] |= {"lostAt": _text(now), "lostUpTo": ended, "lostFrom": start}
+    stores = {
+        member.name: _seen(
+            found[member.name], uids.get(claim_of(member)), confirmed.get(member.address), now, record=record
+        )
+        for member in members
+    }
+    return {name: store for name, store in stores.items() if store}
+
+
 def claim_of(member: Member) -> str:
     """Return the name of a broker's volume claim."""
     return f"store-{member.name}-0"
@@ -108,8 +161,8 @@ def claim_of(member: Member) -> str:
 
 def secrets_of(cluster: Cluster) -> list[str]:
     """Return the names of the Secrets in the spec: pull secrets and the TLS Secret."""
-    names = [*cluster.image.pull_secrets, *([cluster.tls.secret_name] if cluster.tls is not None else [])]
-    return list(dict.fromkeys(names))
+    secrets = [*cluster.image.pull_secrets, *([cluster.tls.secret_name] if cluster.tls is not None else [])]
+    return list(dict.fromkeys(secrets))
 
 
 def lacking(secrets: Sequence[str], events: Sequence[Manifest], now: datetime) -> list[str]:
@@ -123,22 +176,42 @@ def lacking(secrets: Sequence[str], events: Sequence[Manifest], now: datetime) -
     return [name for name in secrets if name in words]
 
 
-def _losses(cluster: Cluster, kept: Stores) -> list[str]:
+def _losses(cluster: Cluster, kept: Stores, slave_ends: Mapping[str, int]) -> list[str]:
     texts = []
     for member in cluster.members:
         store = kept.get(member.name, {})
         if "lostAt" not in store:
             continue
         start, end = store.get("lostFrom", 0), store["lostUpTo"]
-        if start:
+        who = f"the group {member.broker_name}" if cluster.is_dledger else f"{member.broker_name} ({member.name})"
+        others = [each for each in cluster.group(member.group) if each != member and each.name in slave_ends]
+        best = max(others, key=lambda each: slave_ends[each.name], default=None)
+        if best is not None and slave_ends[best.name] > start:
+            what = _on_another_copy(start, end, best.name, slave_ends[best.name])
+        elif start:
             what = (
                 f"with a commit log that ends at offset {start}, before its previous end {end}: the messages between "
                 f"are lost, or all messages up to {end} if the disk was emptied"
             )
         else:
             what = f"with an empty store: messages up to offset {end} of its commit log are lost"
-        texts.append(f"{member.broker_name} ({member.name}) came back {what}, seen at {store['lostAt']}")
+        texts.append(f"{who} came back {what}, seen at {store['lostAt']}")
     return texts
+
+
+def _on_another_copy(start: int, end: int, slave: str, slave_end: int) -> str:
+    """Return the text about a master that has lost messages which a slave has."""
+    log = (
+        f"with a commit log that ends at offset {start}, before its previous end {end}"
+        if start
+        else ("with an empty store")
+    )
+    has = (
+        f"all messages up to offset {end}"
+        if slave_end >= end
+        else (f"the messages up to offset {slave_end}; those up to {end} are lost")
+    )
+    return f"{log}, but {slave} has {has}. Set replication.promote to {slave}"
 
 
 def _claims(cluster: Cluster, claims: Sequence[Manifest]) -> list[str]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from raptormq.protocol.bodies.replication import CopyState, ReplicationState
-from raptormq_operator.cluster_probe import LEADER, ClusterProbe
+from raptormq_operator.cluster_probe import LEADER, VOTERS, ClusterProbe, has_majority
 from raptormq_operator.conditions import Concern, Reason, Verdict
 from raptormq_operator.manifests.config import peer_count_in
 from raptormq_operator.manifests.metadata import Manifest
@@ -33,7 +33,6 @@ from raptormq_operator.model.cluster import Cluster, GroupSize, Member
 
 CLOSE_BYTES = 16 << 20
 """Maximum lag in bytes of a member that counts as caught up; the brokers use the same limit."""
-_VOTERS = frozenset({LEADER, "follower"})
 _ABSENT, _JOINING, _LEARNER = "absent", "joining", "learner"
 
 
@@ -154,9 +153,7 @@ class _Group:
         if self._leader is None:
             return None
         view = self._probe.replication[self._leader.address]
-        voters = [copy for copy in view.members if copy.role in _VOTERS]
-        answering = [copy for copy in voters if copy.role == LEADER or copy.answering]
-        return view if len(answering) > len(voters) // 2 else None
+        return view if has_majority(view) else None
 
     def unseen(self) -> _Outcome:
         """Return the decision without a leader's view: existing brokers and peers are kept, and a new group is created
@@ -182,7 +179,7 @@ class _Group:
             change, text = self._removal(members, leaving)
             return size, change, text
         missing = [
-            member for member in self._brokers[: self._wanted] if members.get(member.id, _NOBODY).role not in _VOTERS
+            member for member in self._brokers[: self._wanted] if members.get(member.id, _NOBODY).role not in VOTERS
         ]
         done = GroupSize(self._wanted, self._wanted)
         if not missing:
@@ -220,7 +217,7 @@ class _Group:
         if copy.role != _LEARNER or not _has_the_log(copy):
             behind = "" if copy.lag_bytes is None else f" and lacks {copy.lag_bytes} bytes"
             return None, f"{member.name} gets the log{behind}"
-        voters = [each for each in members.values() if each.role in _VOTERS]
+        voters = [each for each in members.values() if each.role in VOTERS]
         sound, needed = _sound(voters), _majority(len(voters) + 1)
         if len(sound) < needed:
             return None, (
@@ -236,7 +233,7 @@ class _Group:
             fit = [
                 copy
                 for copy in members.values()
-                if copy.id not in leaving and copy.role in _VOTERS and _has_the_log(copy)
+                if copy.id not in leaving and copy.role in VOTERS and _has_the_log(copy)
             ]
             if not fit:
                 return None, f"{self._leader.name} leads and has to go, and no member that stays has the log"
@@ -244,7 +241,7 @@ class _Group:
             return MemberChange(Action.TRANSFER, self._leader, successor), f"{self._leader.name} hands leadership over"
         target = min(leaving, key=lambda each: (bool(members[each].answering), -leaving[each]))
         member = self._member(target)
-        staying = [copy for copy in members.values() if copy.id != target and copy.role in _VOTERS]
+        staying = [copy for copy in members.values() if copy.id != target and copy.role in VOTERS]
         sound, needed = _sound(staying), _majority(len(staying))
         if len(sound) < needed:
             return None, (

@@ -38,7 +38,7 @@ from raptormq_operator.manifests.services import led_to
 from raptormq_operator.membership import Action, MemberChange
 from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model.cluster import DLEDGER, Cluster
 from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.plan import (
     Apply,
@@ -225,14 +225,19 @@ class ClusterReconciler:
         )
         if cluster.is_master_slave:
             cluster = cluster.with_masters(promotion.configured(cluster, seen))
-        stores = self._stores(key, cluster, figures, claims, previous)
+        stores = self._stores(key, cluster, figures, claims, previous, probe)
         lost = frozenset(name for name, store in stores.items() if "lostAt" in store)
         seen = replace(seen, losing=concerns.losing_claims(cluster, claims), lost=lost)
         decision = promotion.decide(cluster, seen) if cluster.is_master_slave and refused is None else Decision()
         next_steps, verdict, security = None, refused, security_change.Decision()
         if verdict is None:
             next_steps, verdict, security = await self._converge(body, cluster, probe, claims, decision, members)
-        facts = Facts(claims, await self._missing_secrets(cluster), await self._certificate_ends(key, cluster, probe))
+        facts = Facts(
+            claims,
+            await self._missing_secrets(cluster),
+            await self._certificate_ends(key, cluster, probe),
+            probe.slave_ends(cluster),
+        )
         status = cluster_status.status(cluster, probe, next_steps, previous, self._now(), stores) | decision.status()
         found = concerns.concerns(cluster, facts, stores, self._today()) | decision.concerns() | security.concerns()
         found |= members.concerns(cluster) if refused is None else {}
@@ -318,13 +323,19 @@ class ClusterReconciler:
         figures: Mapping[str, BrokerFigures],
         claims: Sequence[Manifest],
         previous: Mapping[str, Mapping[str, Any]],
+        probe: ClusterProbe,
     ) -> Stores:
         record = self._clock() - self._recorded_at.get(key, -RECORD_S) >= RECORD_S
         if record:
             self._recorded_at[key] = self._clock()
         offsets = {each: said.max_offset for each, said in figures.items() if said.max_offset is not None}
+        if cluster.is_dledger:
+            offsets = {
+                each: state.confirmed_offset for each, state in probe.replication.items() if state.mode == DLEDGER
+            }
         kept = {name: broker.get("store", {}) for name, broker in previous.items()}
-        return concerns.stores(cluster, claims, offsets, kept, self._today(), record=record)
+        leaders = probe.majority_leaders(cluster)
+        return concerns.stores(cluster, claims, offsets, kept, self._today(), record=record, leaders=leaders)
 
     async def _broker_objects(self, cluster: Cluster) -> tuple[Sequence[Manifest], Sequence[Manifest]]:
         """Return the ConfigMaps and StatefulSets of the brokers, which define the masters and the members; empty

@@ -87,6 +87,68 @@ def test_a_loss_is_shown_for_a_while_and_an_empty_store_loses_nothing() -> None:
     assert lost(look(look({}, "c1", None), "c2", 0)) is None
 
 
+GROUP = Cluster.from_object(cluster_body(replicas=3, replication={"mode": "dledger"}), SURROUNDINGS)
+PAIR = Cluster.from_object(
+    cluster_body(replicas=2, replication={"mode": "masterSlave", "acknowledge": "SYNC"}), SURROUNDINGS
+)
+
+
+def look_at_group(before: Stores, uids: str, *ends: int | None, leader: int | None = 0) -> Stores:
+    """Return the stores of a group with these claims and confirmed ends, which has a leader with a majority or none."""
+    members = GROUP.members
+    claims = [claim(uid, member=member) for uid, member in zip(uids, members, strict=True)]
+    offsets = {member.address: end for member, end in zip(members, ends, strict=True) if end is not None}
+    leaders = {} if leader is None else {"broker-0": members[leader]}
+    return stores(GROUP, claims, offsets, before, NOW, record=True, leaders=leaders)
+
+
+def group_lost(kept: Stores) -> str | None:
+    return concerns(GROUP, Facts(), kept, NOW).get(Concern.MESSAGES_LOST)
+
+
+def test_a_group_that_lost_all_its_disks_has_lost_its_messages() -> None:
+    kept = look_at_group(look_at_group({}, "abc", 1000, 1000, 900), "xyz", 0, 0, 0, leader=1)
+    assert group_lost(kept) == (
+        "the group broker-0 came back with an empty store: messages up to offset 1000 of its commit log are lost, "
+        "seen at 2026-11-25T12:00:00Z"
+    )
+    grown = look_at_group(kept, "xyz", 50, 50, 50)
+    assert group_lost(grown) == group_lost(kept)
+    assert {store["maxOffset"] for store in grown.values()} == {50}
+    slow = look_at_group(look_at_group({}, "abc", 1000, 1000, 900), "xyz", 2000, 2000, None)
+    assert "up to offset 1000" in str(group_lost(slow)), "also if the new log is longer already"
+
+
+def test_a_group_whose_log_ends_earlier_has_lost_messages() -> None:
+    kept = look_at_group(look_at_group({}, "abc", 1000, 1000, 900), "abc", None, 700, 700, leader=2)
+    assert "the group broker-0 came back with a commit log that ends at offset 700" in str(group_lost(kept))
+
+
+def test_a_group_with_a_majority_of_its_disks_has_lost_nothing() -> None:
+    before = look_at_group({}, "abc", 1000, 1000, 900)
+    assert group_lost(look_at_group(before, "xbc", 0, 1000, 1000, leader=1)) is None, "one disk is new"
+    assert group_lost(look_at_group(before, "xyc", 0, 0, 1000, leader=None)) is None, "there is no leader"
+    assert group_lost(look_at_group(before, "abc", 700, None, None, leader=None)) is None, "the leader has no majority"
+
+
+@pytest.mark.parametrize(
+    ("slave_end", "expected"),
+    [
+        (1000, "came back with an empty store, but demo-broker-0-1 has all messages up to offset 1000. Set"),
+        (900, "but demo-broker-0-1 has the messages up to offset 900; those up to 1000 are lost. Set"),
+        (0, "came back with an empty store: messages up to offset 1000 of its commit log are lost"),
+    ],
+)
+def test_a_lost_master_names_the_slave_that_has_its_messages(slave_end: int, expected: str) -> None:
+    master, slave = PAIR.members
+    before: Stores = {}
+    for uid in ("c1", "c2"):
+        before = stores(PAIR, [claim(uid)], {master.address: 1000} if uid == "c1" else {}, before, NOW, record=True)
+    text = concerns(PAIR, Facts(slave_ends={slave.name: slave_end}), before, NOW)[Concern.MESSAGES_LOST]
+    assert expected in text
+    assert (f"replication.promote to {slave.name}" in text) is bool(slave_end)
+
+
 def test_claims_of_an_earlier_cluster_are_told_with_what_differs() -> None:
     cluster = Cluster.from_object(
         cluster_body(groups=2, storage={"size": "1.3333Gi", "storageClassName": "essd"}), SURROUNDINGS
