@@ -6,11 +6,13 @@ Only such brokers import this module, because other brokers start faster without
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.core import Core, ha_port, own_credentials
 from raptormq.broker.ha import (
+    AcceptedCommits,
     HaMaster,
     HaSlave,
     HaStatus,
@@ -110,6 +112,11 @@ def _parts(core: Core, registrar: Registrar, role: HaMaster | HaSlave) -> HaPart
     return HaParts(role, status, copies)
 
 
+def _topic_id(core: Core, topic: str) -> str | None:
+    config = core.topics.get(topic)
+    return None if config is None else config.topic_id or None
+
+
 def _client_of_copies(core: Core) -> MasterClient:
     """Return a client that sends requests to other brokers of this name."""
     limits = ConnectionLimits(credentials=own_credentials(core.config))
@@ -131,7 +138,9 @@ def create_slave(core: Core, router: Router, registrar: Registrar, filesystem: F
     limits = ConnectionLimits(credentials=own_credentials(config))
     client = MasterClient(ConnectionPool(None, limits, tls=config.outgoing_tls))
     registrar.on_master = client.found
-    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, tables.modes)
+    folder = Path(config.storage.root_dir) / "config"
+    commits = AcceptedCommits(folder, core.store.consumer_offsets, partial(_topic_id, core), filesystem)
+    synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, tables.modes, commits)
     sync = TableSync(synced, core.store, client)
     slave = HaSlave(
         config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,

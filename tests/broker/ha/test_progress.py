@@ -7,10 +7,11 @@ from typing import cast
 
 from raptormq.broker.delay.progress import DelayProgress, delays_file
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
-from raptormq.broker.ha import MasterClient, SyncedTables, TableSync
+from raptormq.broker.ha import AcceptedCommits, MasterClient, SyncedTables, TableSync
 from raptormq.broker.tables import GroupTable, RequestModeTable, TopicTable
 from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.storage.fs import RealFileSystem
+from raptormq.storage.queue import ConsumerOffsets, offsets_file
 from raptormq.storage.store import MessageStore
 
 
@@ -47,9 +48,10 @@ class Log:
 async def test_progress_waits_for_the_log(tmp_path: Path) -> None:
     delays = DelayProgress(delays_file(str(tmp_path / "delayOffset.json"), None), lambda: 1)
     timers_file = TimerProgressFile(RealFileSystem(), str(tmp_path / "timercheck"))
-    tables = SyncedTables(
-        TopicTable(TopicConfigTable(), lambda: 1), GroupTable(None, lambda: 1), delays, timers_file, RequestModeTable()
-    )
+    offsets = ConsumerOffsets(offsets_file(str(tmp_path / "consumerOffset.json"), RealFileSystem()), lambda: 1)
+    commits = AcceptedCommits(tmp_path, offsets, lambda _: None)
+    topics, groups = TopicTable(TopicConfigTable(), lambda: 1), GroupTable(None, lambda: 1)
+    tables = SyncedTables(topics, groups, delays, timers_file, RequestModeTable(), commits)
     master, log = Master(), Log()
     sync = TableSync(tables, cast("MessageStore", log), cast("MasterClient", master))
     log.end_offset = 99

@@ -37,6 +37,7 @@ def change(peer: Peer, handle: PopHandle, offset: int, invisible_ms: int) -> asy
     return asyncio.ensure_future(peer.call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields))
 
 
+@pytest.mark.crossing("pop", "dledger", "fail-over")
 async def test_messages_whose_acknowledgements_a_cut_off_leader_refused_are_delivered_by_the_next_leader(
     tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

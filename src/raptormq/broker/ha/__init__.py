@@ -12,6 +12,7 @@ A master has an ordinary store.
 ``slave``             follows a master
 ``master_client``     requests of a slave to its master
 ``table_sync``        copies topics, groups, offsets and delivery progress to a slave
+``accepted_commits``  commits of offsets that a slave hands over to its master
 ``history_guard``     a master does not serve while another broker of its name has messages that it lacks
 ``promotion_record``  where a slave was promoted to the master
 ``slave_guard``       the requests that a slave refuses
@@ -22,6 +23,7 @@ A master has an ordinary store.
 
 from __future__ import annotations
 
+from raptormq.broker.ha.accepted_commits import AcceptedCommits
 from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
 from raptormq.broker.ha.copies import LogCopies
 from raptormq.broker.ha.history_guard import HistoryGuard
@@ -34,6 +36,7 @@ from raptormq.broker.ha.status import HaStatus
 from raptormq.broker.ha.table_sync import SyncedTables, TableSync
 
 __all__ = [
+    "AcceptedCommits",
     "HaMaster",
     "HaSlave",
     "HaStatus",

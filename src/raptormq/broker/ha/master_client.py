@@ -20,7 +20,7 @@ from raptormq.protocol.bodies.topic_config import TopicConfigTable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
 from raptormq.protocol.headers.ha import CompareLogRequestHeader, ReadLogRangeRequestHeader
-from raptormq.protocol.headers.offset import ViewMessageRequestHeader
+from raptormq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader
 from raptormq.protocol.headers.topic import AllTopicsRequestHeader
 from raptormq.protocol.schema import Header
 from raptormq.transport.pool import ConnectionPool
@@ -70,6 +70,16 @@ class MasterClient:
         """Return the topics (21), with topic ids if the master has them."""
         answer = await self._request(RequestCode.GET_ALL_TOPIC_CONFIG, AllTopicsRequestHeader(with_topic_ids=True))
         return TopicConfigTable.from_json(answer.body)
+
+    async def commit(self, topic: str, group: str, queue_id: int, offset: int, topic_id: str | None) -> None:
+        """Commit the offset of a group (15).
+
+        Raises:
+            ServerError: the master refuses, for example because the topic was deleted, or has another id.
+            RaptorMQError: the master did not respond.
+        """
+        header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset, topic_id)
+        await self._request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def groups(self) -> Mapping[str, Any]:
         """Return the content of ``subscriptionGroup.json`` (201)."""

@@ -115,6 +115,8 @@ class HaSlave:
     async def stop(self) -> None:
         """Stop following the master, or stop serving slaves."""
         await self._unfollow()
+        if not self._is_master:
+            await self.tables.save_commits()
         await self._client.close()
         await self._master.stop()
 
@@ -167,6 +169,7 @@ class HaSlave:
                 self._task = asyncio.get_running_loop().create_task(self._run())
                 raise
             await self._promotion.promoted(self._store.end_offset)
+            await self.tables.promoted()
             self._is_master = True
         finally:
             self._is_promoting = False
@@ -208,6 +211,7 @@ class HaSlave:
                 logger.exception("following the master failed")
                 self._reason = str(error)
             self._is_connected = False
+            await self.tables.save_commits()
             failures = 0 if self._received_bytes > began else failures + 1
             is_due = failures <= _REGISTRATIONS_IN_A_ROW or failures % _REGISTRATION_INTERVAL == 0
             if is_due or await self._look_up_master() not in ("", self._client.address):

@@ -6,8 +6,8 @@ END_TRANSACTION, RECALL_MESSAGE          SLAVE_NOT_AVAILABLE (11)
 changes of topics, groups and offsets    SYSTEM_ERROR (1)
 =======================================  =====================================================
 
-A slave accepts offset commits, because consumers send them to it while the master is down. The next copy of the
-master's tables replaces them.
+A slave accepts offset commits, because consumers send them to it while the master is down. It hands them over when the
+master responds again (:mod:`~raptormq.broker.ha.accepted_commits`).
 """
 
 from __future__ import annotations

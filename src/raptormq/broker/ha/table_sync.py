@@ -5,6 +5,9 @@ so that the slave knows the type of a queue before it builds the queue. The mast
 accepts a message of the topic. If a topic is still unknown after the copy, it was deleted, and its records are not
 dispatched.
 
+Commits of offsets that the slave has accepted are handed over to the master first, because the copy replaces them
+(:mod:`~raptormq.broker.ha.accepted_commits`).
+
 The delivery progress of delayed messages and timers counts delivered copies in the log. The slave saves it only when
 its own log has reached the end that the master's log had at that time. Otherwise a promoted slave would count messages
 as delivered whose copies it does not have.
@@ -20,11 +23,12 @@ from typing import NamedTuple
 
 from raptormq.broker.delay.progress import DelayProgress
 from raptormq.broker.delay.timer_progress import TimerProgress, TimerProgressFile
+from raptormq.broker.ha.accepted_commits import AcceptedCommit, AcceptedCommits
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.service import cancel_and_wait
 from raptormq.broker.tables import GroupConfig, GroupTable, RequestModeTable, TopicTable
-from raptormq.errors import RaptorMQError
+from raptormq.errors import RaptorMQError, ServerError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.members import object_at
 from raptormq.protocol.topic_names import is_derived_topic, is_system_topic
@@ -44,6 +48,7 @@ class SyncedTables:
     delays: DelayProgress
     timers_file: TimerProgressFile
     modes: RequestModeTable
+    commits: AcceptedCommits
 
 
 class _Progress(NamedTuple):
@@ -73,6 +78,15 @@ class TableSync:
     def start(self) -> None:
         """Copy the tables now and periodically, while the log of this broker is a prefix of the master's."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def save_commits(self) -> None:
+        """Save the commits that are to be handed over. Called while the master does not respond."""
+        await self._tables.commits.save()
+
+    async def promoted(self) -> None:
+        """Keep the own offsets, because this broker is the master from now on."""
+        self._tables.commits.discard()
+        await self._tables.commits.save()
 
     async def stop(self) -> None:
         """Stop after the write in progress, if there is one."""
@@ -150,10 +164,29 @@ class TableSync:
         groups.forbid(object_at(value, "forbiddenTable"))
 
     async def _copy_offsets(self) -> None:
-        found, offsets = await self._client.offsets(), self._store.consumer_offsets
+        commits, offsets = self._tables.commits, self._store.consumer_offsets
+        found = await self._client.offsets()
+        while missing := commits.to_hand_over(found):  # consumers may commit meanwhile
+            for commit in missing:
+                await self._hand_over(commit)
+            found = await self._client.offsets()
         for key, row in found.items():
             offsets.set_row(key, row)
         offsets.forget_other_rows(found)
+        commits.copied(found)
+        await commits.save()
+
+    async def _hand_over(self, commit: AcceptedCommit) -> None:
+        try:
+            await self._client.commit(*commit)
+        except ServerError as error:
+            self._tables.commits.refused(commit, str(error))
+        else:
+            self._tables.commits.handed_over(commit)
+            logger.info(
+                "the master has offset %d of group %s in queue %d of topic %s, which was committed to this slave",
+                commit.offset, commit.group, commit.queue_id, commit.topic,
+            )  # fmt: skip
 
     # --- delivery progress ---
 
