@@ -180,6 +180,20 @@ class ClusterProbe:
             return ()
         return tuple(names.broker(group) for group in range(cluster.groups) if self.leader(cluster, group) is None)
 
+    def electing(self, cluster: Cluster) -> frozenset[int]:
+        """Dledger groups without a leader according to their members: at least one responds, none of these leads, and
+        none of them follows a leader. A leader that responds to its followers but not to the operator still leads.
+        """
+        if not cluster.is_dledger:
+            return frozenset()
+        found = set()
+        for group in range(cluster.groups):
+            states = [self.replication.get(member.address) for member in cluster.group(group)]
+            heard = [state for state in states if state is not None and state.mode == DLEDGER]
+            if heard and not any(state.role == LEADER or state.leader for state in heard):
+                found.add(group)
+        return frozenset(found)
+
     def found_by_route(self, cluster: Cluster) -> tuple[str, ...]:
         """Broker names of the groups whose leader a name server lists under the address of its pod and not of its
         Service. The Service does not reach that leader, and clients find the next one only when they refresh their

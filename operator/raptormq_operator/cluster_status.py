@@ -1,12 +1,13 @@
 """Status of a BrokerCluster: pure functions of the spec, the plan and the probe.
 
 Ready means that clients can use the whole cluster as specified. The checks run in the order objects, pods, answers of
-the servers; the first failed check determines the reason.
+the servers; the first failed check determines the reason. A group that served before and accepts no messages now takes
+precedence over all of them (`outage`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from raptormq_operator.cluster_probe import LEADER, SLAVE, ClusterProbe
@@ -14,7 +15,7 @@ from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.manifests.config import SLAVE_ADDRESSES_KEY, denied_keys
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import DLEDGER, MASTER_SLAVE, Cluster, Member
-from raptormq_operator.plan import Plan
+from raptormq_operator.plan import Apply, Plan, Step
 from raptormq_operator.pod_diagnostics import NO_DIAGNOSTICS, PodDiagnostics
 
 NOTHING: Mapping[str, Mapping[str, Any]] = {}
@@ -58,6 +59,28 @@ def secret_not_usable(fault: str) -> Verdict:
     return Verdict(Reason.SECRET_NOT_USABLE, fault)
 
 
+def outage(cluster: Cluster, probe: ClusterProbe, served: Collection[int]) -> Verdict | None:
+    """Return the verdict on groups that accept no messages because they have no leader or master; None if there are
+    none. `served` has the groups that had one before: a group of a new cluster is starting, which its pods explain.
+    """
+    if cluster.is_dledger:
+        electing = probe.electing(cluster).intersection(served)
+        groups = ", ".join(map(names.broker, sorted(electing)))
+        return Verdict(Reason.NO_LEADER, f"no member leads {groups}") if electing else None
+    masterless = [broker for broker in probe.leaderless(cluster) if broker in map(names.broker, served)]
+    return _no_master(cluster, probe, masterless) if masterless else None
+
+
+def with_outage(outage: Verdict | None, verdict: Verdict) -> Verdict:
+    """Return the verdict of a cluster with an outage. The outage takes precedence, since nothing else impairs clients
+    as much. The message of the other verdict, which often names the cause, is appended.
+    """
+    if outage is None or verdict.reason is outage.reason:
+        return verdict
+    known = outage.message in verdict.message
+    return Verdict(outage.reason, verdict.message if known else f"{outage.message}; {verdict.message}", verdict.blocked)
+
+
 def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnostics = NO_DIAGNOSTICS) -> Verdict:
     """Return whether the cluster matches its spec, after the steps of `plan` were taken.
 
@@ -67,15 +90,15 @@ def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnos
         text = f"objects of another owner, delete them or rename the cluster: {', '.join(plan.conflicts)}"
         return Verdict(Reason.NAME_CONFLICT, text)
     held = _held(plan)
-    if plan.steps:
-        return Verdict(Reason.PROGRESSING, "; ".join([f"{len(plan.steps)} objects are being changed", *held]))
+    if changing := [step for step in plan.steps if not _is_follow(step)]:
+        return Verdict(Reason.PROGRESSING, "; ".join([f"{len(changing)} objects are being changed", *held]))
     lack = _copies_lack(cluster, probe, probe.silent()) if cluster.is_master_slave else None
     lacks = [] if lack is None else [lack.message]
     if words.failing:
         return Verdict(Reason.PODS_FAILING, "; ".join([words.failing, *lacks, *held]))
     if plan.waiting:
         text = f"pods are not available yet: {', '.join(plan.waiting)}"
-        texts = [text, *filter(None, [words.waiting]), *lacks, *held]
+        texts = [text, *filter(None, [words.ending, words.waiting]), *lacks, *held]
         return Verdict(Reason.PODS_NOT_READY, "; ".join(texts), blocked=bool(words.waiting))
     gaps = gaps_in(cluster, probe)
     if gaps is not None:
@@ -86,6 +109,18 @@ def verdict(cluster: Cluster, plan: Plan, probe: ClusterProbe, words: PodDiagnos
     if held:
         return Verdict(Reason.PROGRESSING, "; ".join(held))
     return _ready(cluster, probe)
+
+
+def _is_follow(step: Step) -> bool:
+    """Return whether a step directs the Service of a leader to the member that leads now. That is no change of the
+    cluster.
+    """
+    return (
+        isinstance(step, Apply)
+        and step.exists
+        and step.manifest["kind"] == "Service"
+        and all(each.field.startswith(("spec.selector", "metadata.annotations")) for each in step.differences)
+    )
 
 
 def _held(plan: Plan) -> list[str]:
@@ -138,10 +173,7 @@ def _copies_lack(cluster: Cluster, probe: ClusterProbe, silent: Mapping[str, str
     also works without slaves, but does not match the spec.
     """
     if masterless := probe.leaderless(cluster):
-        texts = [f"no member responds as the master of {', '.join(masterless)}: what its slaves have can be read"]
-        members = [each for each in cluster.members if each.broker_name in masterless]
-        texts += [f"{each.address}: {silent[each.address]}" for each in members if each.address in silent]
-        return Verdict(Reason.NO_MASTER, "; ".join(texts))
+        return _no_master(cluster, probe, masterless)
     masters = list(probe.masters(cluster))
     slaves = [member for member in cluster.members if member not in masters]
     alone = [
@@ -155,6 +187,14 @@ def _copies_lack(cluster: Cluster, probe: ClusterProbe, silent: Mapping[str, str
     if behind := _not_following([slave for slave in slaves if slave.address not in silent], probe):
         return Verdict(Reason.SLAVE_BEHIND, "; ".join(behind))
     return None
+
+
+def _no_master(cluster: Cluster, probe: ClusterProbe, masterless: Collection[str]) -> Verdict:
+    texts = [f"no member responds as the master of {', '.join(masterless)}: what its slaves have can be read"]
+    silent = probe.silent()
+    members = [each for each in cluster.members if each.broker_name in masterless]
+    texts += [f"{each.address}: {silent[each.address]}" for each in members if each.address in silent]
+    return Verdict(Reason.NO_MASTER, "; ".join(texts))
 
 
 def _not_following(slaves: Sequence[Member], probe: ClusterProbe) -> list[str]:
@@ -182,7 +222,8 @@ def status(
     the recorded state of each broker's store (see `concerns`).
     """
     members = cluster.members
-    serving = probe.serving(cluster)
+    electing = probe.electing(cluster)
+    serving = probe.serving(cluster) - {each.name for each in members if each.group in electing}
     informed = probe.informed(cluster)
     updated = plan.updated if plan is not None else frozenset()
     held = {each.broker: each for each in plan.held} if plan is not None else {}

@@ -68,6 +68,10 @@ class Observed:
     """Names of the StatefulSets whose broker leads its group, or is its master."""
     elects: bool = True
     """Whether groups elect their leaders, so that a leader can transfer leadership."""
+    replaced: frozenset[str] = frozenset()
+    """Names of the StatefulSets whose outdated pod is being deleted or has been replaced. Their status does not show
+    this: it counts a pod that is being deleted, but not as an updated one.
+    """
     promoting: frozenset[str] = frozenset()
     """Names of the StatefulSets whose broker is changed immediately, because a promotion requires it."""
 
@@ -430,8 +434,13 @@ def _outdated(observed: Observed, unit: Unit) -> bool:
     """Return True if the StatefulSet controller has processed the last change and its pod must be evicted."""
     key = _workload(unit)
     workload = observed.objects.get(key)
-    if workload is None or _foreign(observed, key):
+    if workload is None or _foreign(observed, key) or key[1] in observed.replaced:
         return False
+    return counts_outdated_pod(workload)
+
+
+def counts_outdated_pod(workload: Manifest) -> bool:
+    """Return True if the pod of a StatefulSet is being deleted or runs an outdated revision, as its status shows."""
     status = workload.get("status", {})
     return bool(
         status.get("observedGeneration", 0) >= workload["metadata"]["generation"]

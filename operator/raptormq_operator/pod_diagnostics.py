@@ -41,22 +41,25 @@ _PLAIN_REASONS = frozenset({None, "Completed", "Error"})
 
 
 class PodDiagnostics(NamedTuple):
-    """Messages about failing and waiting pods of a cluster; "" when there are none."""
+    """Messages about failing, waiting and ending pods of a cluster; "" when there are none."""
 
     failing: str = ""
     waiting: str = ""
+    ending: str = ""
+    """Pods that are being deleted, by whomever."""
 
 
 NO_DIAGNOSTICS = PodDiagnostics()
 
 
 def diagnose(pods: Sequence[Manifest]) -> PodDiagnostics:
-    """Return the messages about failing pods and about pods that cannot be scheduled."""
-    there = sorted(
-        (pod for pod in pods if "deletionTimestamp" not in pod["metadata"]),
-        key=lambda pod: str(pod["metadata"]["name"]),
-    )
-    return PodDiagnostics(_all_that_say(there, _why_it_fails), _all_that_say(there, _why_it_waits))
+    """Return the messages about failing pods, about pods that cannot be scheduled, and about pods that are being
+    deleted.
+    """
+    ordered = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    there = [pod for pod in ordered if "deletionTimestamp" not in pod["metadata"]]
+    ending = joined([(pod["metadata"]["name"], "being deleted") for pod in ordered if pod not in there])
+    return PodDiagnostics(_all_that_say(there, _why_it_fails), _all_that_say(there, _why_it_waits), ending)
 
 
 def joined(said: Sequence[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -49,6 +49,7 @@ from raptormq_operator.plan import (
     Plan,
     Step,
     Transfer,
+    counts_outdated_pod,
     in_words,
     key_of,
     plan,
@@ -433,7 +434,9 @@ class ClusterReconciler:
             waiting = [] if next_steps.steps or next_steps.conflicts else next_steps.waiting
             words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
             verdict = cluster_status.verdict(cluster, next_steps, probe, words)
-        return _Taken(next_steps, verdict, frozenset(disturbed), security)
+        served = leaders.keys() if cluster.is_dledger else _mastered(cluster, body) - decision.groups
+        outage = cluster_status.outage(cluster, probe, served)
+        return _Taken(next_steps, cluster_status.with_outage(outage, verdict), frozenset(disturbed), security)
 
     async def _take_all(
         self, body: Manifest, cluster: Cluster, steps: Sequence[Step], observed: Observed, convergence: Convergence
@@ -491,11 +494,28 @@ class ClusterReconciler:
         missing = [key for key in map(key_of, objects.objects) if key not in found]
         others = await asyncio.gather(*(self._api.get(kind, cluster.namespace, name) for kind, name in missing))
         found |= {key: manifest for key, manifest in zip(missing, others, strict=True) if manifest is not None}
-        observed = Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster))
+        replaced = await self._replaced(cluster, found.values())
+        observed = Observed(cluster.uid, found, probe.registered(cluster), probe.answering(cluster), replaced=replaced)
         if not cluster.is_replicated:
             return observed
         leaders = frozenset(member.name for member in probe.masters(cluster))
         return replace(observed, restartable=probe.restartable, leaders=leaders, elects=cluster.is_dledger)
+
+    async def _replaced(self, cluster: Cluster, objects: Iterable[Manifest]) -> frozenset[str]:
+        """Return the StatefulSets that count an outdated pod which is being deleted, or which no longer exists."""
+        counting = [each for each in objects if each["kind"] == "StatefulSet" and counts_outdated_pod(each)]
+        if not counting:
+            return frozenset()
+        try:
+            pods = await self._api.select("Pod", cluster.namespace, names.selector(names.managed_labels(cluster.name)))
+        except KubeError as error:
+            log.debug("pods of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+            return frozenset()
+        return frozenset(
+            workload["metadata"]["name"]
+            for workload in counting
+            if not any(_is_outdated(pod, workload) for pod in pods)
+        )
 
     async def _evict(self, body: Manifest, step: Evict) -> list[str]:
         """Evict the outdated pods. Return the pods whose eviction the disruption budget forbids."""
@@ -505,7 +525,7 @@ class ClusterReconciler:
             metadata = pod["metadata"]
             revision = metadata["labels"].get(names.REVISION_LABEL)
             if revision == step.revision or "deletionTimestamp" in metadata:
-                continue  # already replaced: the status of the StatefulSet is out of date
+                continue  # replaced since the objects were read
             name = metadata["name"]
             if await self._api.evict(namespace, name, metadata["uid"]):
                 STEPS.labels("evicted", "Pod").inc()
@@ -596,6 +616,23 @@ def led_groups(cluster: Cluster, objects: Mapping[Key, Manifest]) -> dict[int, i
         if index is not None and index < len(cluster.group(group)):
             found[group] = index
     return found
+
+
+def _is_outdated(pod: Manifest, workload: Manifest) -> bool:
+    """Return whether a pod belongs to a StatefulSet, runs an outdated revision, and is not being deleted."""
+    labels, metadata = workload["spec"]["selector"]["matchLabels"], pod["metadata"]
+    return (
+        labels.items() <= metadata.get("labels", {}).items()
+        and metadata["labels"].get(names.REVISION_LABEL) != workload["status"]["updateRevision"]
+        and "deletionTimestamp" not in metadata
+    )
+
+
+def _mastered(cluster: Cluster, body: Manifest) -> set[int]:
+    """Return the groups whose master has responded before: the status records the end of its commit log."""
+    brokers = body.get("status", {}).get("brokers", [])
+    recorded = {broker["group"] for broker in brokers if "maxOffset" in broker.get("store", {})}
+    return {group for group in range(cluster.groups) if names.broker(group) in recorded}
 
 
 def _in_words(change: MemberChange) -> str:

@@ -49,6 +49,7 @@ _OTHERS_TELL = frozenset(
         Reason.CLUSTER_NOT_READY,
         Reason.NAME_SERVER_UNREACHABLE,
         Reason.NOT_REGISTERED,
+        Reason.NO_LEADER,
         Reason.NO_MASTER,
         Reason.NO_SLAVE,
         Reason.SLAVE_BEHIND,
@@ -206,8 +207,10 @@ class TopicsReconciler:
                     self._suspect(cluster.namespace, cluster.name)
 
         # Followers get topics from their leader.
+        electing = {names.broker(group) for group in probe.electing(cluster)}
         for group in probe.leaderless(cluster):
-            _fail(looks, group, Failure(Reason.BROKER_UNREACHABLE, _LEADERLESS))
+            reason = Reason.NO_LEADER if group in electing else Reason.BROKER_UNREACHABLE
+            _fail(looks, group, Failure(Reason.NO_MASTER if cluster.is_master_slave else reason, _LEADERLESS))
         await asyncio.gather(*(converge(member.address) for member in probe.masters(cluster)))
 
     def _judge(self, looks: Sequence[_Look], cluster: Cluster, probe: ClusterProbe, *, cluster_is_ready: bool) -> None:

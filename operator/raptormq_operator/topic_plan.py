@@ -21,6 +21,10 @@ ATTRIBUTE_DEFAULTS = {QUEUE_TYPE: SIMPLE_CQ, MESSAGE_TYPE: "NORMAL"}
 """Values of attributes that a broker omits."""
 
 
+_FAILURES = (Reason.NO_LEADER, Reason.NO_MASTER, Reason.BROKER_UNREACHABLE, Reason.BROKER_REFUSED)
+"""Reasons of failures, the most severe first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Failed request to a broker: the broker is unreachable, or it returned an error code."""
@@ -96,9 +100,9 @@ def changes(answers: Mapping[str, Answer], wanted_values: TopicAnswer) -> dict[s
 
 
 def verdict(topic: Topic, answers: Mapping[str, Answer]) -> Verdict:
-    """Return the verdict on the responses after the changes. Unreachable brokers take precedence over error codes, and
-    error codes over differences."""
-    for reason in (Reason.BROKER_UNREACHABLE, Reason.BROKER_REFUSED):
+    """Return the verdict on the responses after the changes. Groups without a leader or master take precedence over
+    unreachable brokers, these over error codes, and error codes over differences."""
+    for reason in _FAILURES:
         failures = [
             f"{address}: {answer.text}"
             for address, answer in answers.items()

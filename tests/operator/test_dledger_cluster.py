@@ -9,7 +9,8 @@ from raptormq.protocol.bodies.replication import UNREPLICATED, ReplicationState
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.manifests.config import broker_properties
 from raptormq_operator.manifests.metadata import Manifest
-from raptormq_operator.model.cluster import Cluster
+from raptormq_operator.model import names
+from raptormq_operator.model.cluster import Cluster, Member
 from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
 from tests.operator.test_reconcile_cluster import Operator
 
@@ -57,6 +58,65 @@ async def test_it_is_ready_when_each_group_has_a_leader_and_says_who_leads() -> 
     await operator.pulse()
     assert (operator.ready["reason"], operator.ready["message"]) == ("NoLeader", "no member leads broker-0")
     assert all("lagBytes" not in each for each in operator.status["brokers"])
+    assert operator.status["brokersReady"] == "0/3", "no member accepts messages during an election"
+    assert not any(each["ready"] for each in operator.status["brokers"])
+
+
+def ending(operator: Operator, member: Member) -> dict[str, Any]:
+    """Simulate the deletion of a member's pod by somebody: the StatefulSet counts it, but not as an updated one."""
+    workload = operator.kube.objects["StatefulSet", NAMESPACE, member.name]
+    workload["status"] |= {"updatedReplicas": 0, "readyReplicas": 0, "availableReplicas": 0, "updateRevision": "now"}
+    labels = names.broker_labels("demo", 0, member.index) | {names.REVISION_LABEL: "now"}
+    metadata = {"name": f"{member.name}-0", "namespace": NAMESPACE, "labels": labels, "deletionTimestamp": "t"}
+    return operator.kube.put({"kind": "Pod", "metadata": metadata, "spec": {}, "status": {}})
+
+
+async def test_no_leader_takes_precedence_over_pods_that_are_not_ready() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    ending(operator, FIRST)
+    operator.admin.lead(operator.cluster, None)
+    operator.admin.down.add(FIRST.address)
+    await operator.turn()
+    assert operator.ready["reason"] == "NoLeader"
+    assert operator.ready["message"] == (
+        "no member leads broker-0; pods are not available yet: demo-broker-0-0; demo-broker-0-0-0: being deleted"
+    )
+
+
+async def test_group_of_a_new_cluster_that_has_no_leader_yet_waits_for_its_pods() -> None:
+    operator = Operator(**SPEC)
+    operator.admin.serve(operator.cluster)
+    operator.admin.lead(operator.cluster, None)
+    await operator.turn()
+    await operator.turn()
+    assert operator.ready["reason"] == "PodsNotReady"
+
+
+async def test_deleted_pod_of_a_leader_is_neither_a_change_nor_a_reason_to_transfer_leadership() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    ending(operator, FIRST)
+    await operator.turn()
+    assert operator.admin.transferred == []
+    assert operator.ready["reason"] == "PodsNotReady"
+    assert operator.ready["message"] == (
+        "pods are not available yet: demo-broker-0-0; demo-broker-0-0-0: being deleted"
+    )
+    operator.admin.lead(operator.cluster, SECOND)
+    await operator.turn()
+    service = operator.kube.objects["Service", NAMESPACE, "demo-broker-0-leader"]
+    assert service["spec"]["selector"]["raptormq.io/member"] == "1"
+    assert operator.ready["reason"] == "PodsNotReady", "the Service follows the leader, which is no change"
+
+
+async def test_leader_that_responds_only_to_its_followers_is_unreachable_and_not_missing() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    operator.admin.down.add(FIRST.address)
+    await operator.pulse()
+    assert operator.ready["reason"] == "BrokerUnreachable"
+    assert operator.status["brokersReady"] == "2/3"
 
 
 async def test_a_new_leader_is_seen_by_the_next_pulse() -> None:

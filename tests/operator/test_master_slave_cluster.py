@@ -156,7 +156,7 @@ async def lost_master(**spec: Any) -> Pairs:
 
 async def test_a_slave_is_promoted_when_the_master_is_lost_and_all_of_it_is_told() -> None:
     operator = await lost_master(replication=SYNC)
-    assert operator.ready["reason"] == "PodsNotReady"
+    assert operator.ready["reason"] == "NoMaster"
     operator.patch(replication={"promote": "demo-broker-0-1"})
     await operator.turn()
     assert operator.status["promotion"]["state"] == "Promoting"

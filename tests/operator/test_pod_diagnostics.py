@@ -110,10 +110,11 @@ def test_an_end_with_a_reason_or_without_words(ended: dict[str, Any], words: str
     assert said == f"demo-broker-0-0-0: broker ended with exit code {words}"
 
 
-def test_pods_that_go_are_not_quoted() -> None:
+def test_pods_that_are_being_deleted_are_named_and_not_quoted() -> None:
     going = pod(state=LOOP, lastState={"terminated": ENDED})
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert diagnose([going, {"metadata": {"name": "new"}}]) == PodDiagnostics()
+    found = diagnose([going, {"metadata": {"name": "new"}}])
+    assert found == PodDiagnostics(ending="demo-broker-0-0-0: being deleted")
 
 
 def test_a_long_text_is_cut() -> None:

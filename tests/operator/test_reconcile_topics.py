@@ -116,7 +116,7 @@ async def test_followers_get_topics_from_their_leader() -> None:
     operator.admin.lead(cluster, None)
     operator.probes.forget(*DEMO)
     await operator.turn()
-    assert operator.ready[0] == "False"
+    assert operator.ready == ("False", "NoLeader")
     assert "no member leads" in operator.body["status"]["conditions"][0]["message"]
 
 

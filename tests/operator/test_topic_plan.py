@@ -87,6 +87,8 @@ def test_a_refusal_is_told_with_the_broker_and_its_words() -> None:
 def test_an_unreached_broker_is_told_before_a_refusal() -> None:
     answers = {"a": Failure(Reason.BROKER_REFUSED, "x"), "b": Failure(Reason.BROKER_UNREACHABLE, "y")}
     assert topic_plan.verdict(TOPIC, answers).reason is Reason.BROKER_UNREACHABLE
+    answers |= {"c": Failure(Reason.NO_LEADER, "z")}
+    assert topic_plan.verdict(TOPIC, answers).reason is Reason.NO_LEADER
 
 
 def test_batch_queues_are_wanted_of_every_broker() -> None:
