@@ -33,6 +33,8 @@ CLUSTERS: list[Case] = [
     ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "acknowledge": "LATER"}}, "Unsupported value"),
     ("demo", {"replicas": 3, "replication": {"mode": "dledger", "acknowledge": "SYNC"}}, "acknowledge needs"),
     ("demo", {"replication": {"acknowledge": "ASYNC"}}, "acknowledge needs"),
+    ("demo", {"replicas": 3, "replication": {"mode": "dledger", "leaderPlacement": "Keep"}}, ""),
+    ("demo", {"replicas": 2, "replication": {"mode": "masterSlave", "leaderPlacement": "Keep"}}, "leaderPlacement"),
     ("demo", {"replicas": 3, "replication": {"mode": "dledger", "promote": "demo-broker-0-1"}}, "promote needs"),
     ("demo", {"groups": 3, "replicas": 3, "replication": {"mode": "dledger", "layout": "Interleaved"}}, "Interleaved"),
     ("demo", {"replication": {"layout": "Interleaved"}}, "layout Interleaved needs"),

@@ -214,7 +214,7 @@ class _Group:
             if self._probe.brokers.get(member.address, "") is not None:
                 return None, f"{member.name} does not answer yet"
             return MemberChange(Action.ADD, self._leader, member), f"{member.name} becomes a learner"
-        if copy.role != _LEARNER or not _has_the_log(copy):
+        if copy.role != _LEARNER or not has_the_log(copy):
             behind = "" if copy.lag_bytes is None else f" and lacks {copy.lag_bytes} bytes"
             return None, f"{member.name} gets the log{behind}"
         voters = [each for each in members.values() if each.role in VOTERS]
@@ -233,7 +233,7 @@ class _Group:
             fit = [
                 copy
                 for copy in members.values()
-                if copy.id not in leaving and copy.role in VOTERS and _has_the_log(copy)
+                if copy.id not in leaving and copy.role in VOTERS and has_the_log(copy)
             ]
             if not fit:
                 return None, f"{self._leader.name} leads and has to go, and no member that stays has the log"
@@ -259,12 +259,13 @@ def _index(copy_id: str) -> int:
     return int(copy_id.removeprefix("n"))
 
 
-def _has_the_log(copy: CopyState) -> bool:
+def has_the_log(copy: CopyState) -> bool:
+    """Return whether a member responds to its leader and has its log except the latest messages."""
     return bool(copy.answering) and copy.lag_bytes is not None and copy.lag_bytes <= CLOSE_BYTES
 
 
 def _sound(voters: Iterable[CopyState]) -> list[CopyState]:
-    return [copy for copy in voters if copy.role == LEADER or _has_the_log(copy)]
+    return [copy for copy in voters if copy.role == LEADER or has_the_log(copy)]
 
 
 def _majority(count: int) -> int:

@@ -20,6 +20,7 @@ from raptormq_operator import (
     cluster_status,
     concerns,
     event_diagnostics,
+    leader_spread,
     membership,
     pod_diagnostics,
     promotion,
@@ -157,6 +158,8 @@ class ClusterReconciler:
         self._convergence: dict[Name, Convergence] = {}
         self._recorded_at: dict[Name, float] = {}
         self._certificates: dict[Name, tuple[float, dict[str, datetime]]] = {}
+        self._spread_at: dict[Name, float] = {}
+        """Time of the next transfer that spreads leaders, of the clusters that need one."""
         self._known: dict[Name, _Known] = {}
         self._retries: Retries[Name] = Retries(RETRY_FIRST_S, RETRY_MAX_S, clock=clock, vary=vary)
         self._refused: Retries[Name] = Retries(REFUSED_FIRST_S, REFUSED_MAX_S, clock=clock, vary=vary)
@@ -243,7 +246,10 @@ class ClusterReconciler:
         found = concerns.concerns(cluster, facts, stores, self._today()) | decision.concerns() | security.concerns()
         found |= members.concerns(cluster) if refused is None else {}
         await self._writer.write(body, status, verdict, found)
-        known = _Known(cluster, probe, verdict.reason in REFUSALS, self._whole_look_at(key, verdict))
+        look_at = self._whole_look_at(key, verdict)
+        if verdict.ready and (due := await self._spread_leaders(body, cluster, probe)) is not None:
+            look_at = min(look_at, due)
+        known = _Known(cluster, probe, verdict.reason in REFUSALS, look_at)
         self._known[key] = known
         return self._next(known)
 
@@ -267,6 +273,39 @@ class ClusterReconciler:
         members = replace(members, progress=(*members.progress, *refusals))
         verdict = members.said_with(decision.said_with(done.security.said_with(done.verdict)))
         return done.plan, verdict, done.security
+
+    async def _spread_leaders(self, body: Manifest, cluster: Cluster, probe: ClusterProbe) -> float | None:
+        """Transfer the leadership of one group of a ready cluster, if the leaders are spread unevenly and the last
+        transfer is long enough ago. Return the time at which the next transfer may be due; None if none is needed.
+        """
+        key, now = (cluster.namespace, cluster.name), self._clock()
+        move = None
+        if leader_spread.wanted(cluster):
+            try:
+                pods = await self._api.select(
+                    "Pod", cluster.namespace, names.selector(names.broker_labels(cluster.name))
+                )
+            except KubeError as error:
+                log.debug("pods of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
+                return None
+            move = leader_spread.next_move(cluster, probe, leader_spread.nodes_of(cluster, pods))
+        if move is None:
+            self._spread_at.pop(key, None)
+            return None
+        due = self._spread_at.setdefault(key, now + leader_spread.WAIT_S)
+        if now < due:
+            return due
+        due = self._spread_at[key] = now + leader_spread.WAIT_S
+        admin = self._admin.speaking(cluster.tls, await self._keys.current(cluster))
+        try:
+            await admin.transfer_leadership(move.leader.address, move.successor.id)
+        except RaptorMQError as error:
+            log.warning("%s did not hand over %s: %s", move.leader.name, move.leader.broker_name, error)
+            return due
+        STEPS.labels("transferred", "StatefulSet").inc()
+        text = f"{move.leader.name} handed {move.leader.broker_name} over to {move.successor.name} on node {move.node}"
+        await self._events.normal(body, "LeaderTransferred", f"{text}, to spread the leaders over nodes")
+        return due
 
     def _watch_leaders(self, cluster: Cluster, probe: ClusterProbe, *, refused: bool) -> None:
         """Watch the leaders, so that their Services are updated as soon as a leader changes."""
@@ -309,6 +348,7 @@ class ClusterReconciler:
         self._convergence.pop(key, None)
         self._recorded_at.pop(key, None)
         self._certificates.pop(key, None)
+        self._spread_at.pop(key, None)
         self._retries.succeeded(key)
         self._refused.succeeded(key)
         self._probes.forget(namespace, name)

@@ -128,6 +128,8 @@ class Replication:
     """Condition for the acknowledgement of a message by a master: `ASYNC` for none, `SYNC` for a slave."""
     layout: str = SPREAD
     """`Spread` or `Interleaved`."""
+    leader_placement: str = SPREAD
+    """`Spread` or `Keep`: whether leadership is transferred to spread the leaders of Dledger groups over nodes."""
     promote: str = ""
     """Name of the member to promote to the master of its group; empty for no promotion."""
     accept_loss: str = ""
@@ -139,6 +141,7 @@ class Replication:
             mode=spec["mode"],
             acknowledge=spec.get("acknowledge", "ASYNC"),
             layout=spec.get("layout", SPREAD),
+            leader_placement=spec.get("leaderPlacement", SPREAD),
             promote=spec.get("promote", ""),
             accept_loss=annotations.get(names.ACCEPT_LOSS_ANNOTATION, ""),
         )
