@@ -373,12 +373,27 @@ def test_everything_carries_the_labels_of_the_release() -> None:
         ("serviceMonitor.enabled=true,metrics.enabled=false", "metrics"),
         ("networkPolicy.clusterNamespaces={shop}", "clusterNamespaces"),
         ("podDisruptionBudget.maxUnavailable=0", "maxUnavailable"),
+        ("fullnameOverride=A_B", "fullnameOverride"),
+        ("fullnameOverride=dots.are.here", "fullnameOverride"),
+        ("fullnameOverride=1st", "fullnameOverride"),
+        (f"fullnameOverride={54 * 'a'}", "fullnameOverride"),
+        ("nameOverride=A_B", "fullnameOverride"),
+        ("nameOverride=-a", "nameOverride"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(option: str, word: str) -> None:
     done = helm("template", "raptormq", str(CHART), *KUBE_VERSION, "--set", option)
     assert done.returncode != 0
     assert word in done.stderr
+
+
+@pytest.mark.parametrize("release", ["dots.are.here", "1st"])
+def test_release_name_that_services_refuse_is_refused_with_the_value_that_replaces_it(release: str) -> None:
+    done = helm("template", release, str(CHART), *KUBE_VERSION)
+    assert done.returncode != 0
+    assert "set fullnameOverride" in done.stderr
+    done = helm("template", release, str(CHART), *KUBE_VERSION, "--set", "fullnameOverride=mq")
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_old_kubernetes_is_refused() -> None:

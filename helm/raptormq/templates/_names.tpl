@@ -2,21 +2,30 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* The start of all names. Services need a DNS label that starts with a letter, but names of releases may have points and
+     start with a digit. */}}
 {{- define "raptormq.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
+{{- $full := printf "%s-%s" .Release.Name $name -}}
+{{- if .Values.fullnameOverride -}}
+{{- $full = .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- $full = .Release.Name -}}
 {{- end -}}
+{{- $full = $full | trunc 53 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $full) -}}
+{{- fail (printf "%s cannot be the start of the names of Services: set fullnameOverride to lower-case letters, digits and -, with a letter first" $full) -}}
 {{- end -}}
+{{- $full -}}
 {{- end -}}
 
 {{- define "raptormq.operator" -}}
 {{- printf "%s-operator" (include "raptormq.fullname" .) -}}
+{{- end -}}
+
+{{/* The only name with a limit of 63 characters that the full name can exceed. */}}
+{{- define "raptormq.metricsService" -}}
+{{- printf "%s-metrics" (include "raptormq.operator" .) | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "raptormq.selectorLabels" -}}
