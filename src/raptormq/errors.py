@@ -224,6 +224,14 @@ class StoreDamaged(StorageError):
     """A file is damaged, and a repair would lose acknowledged records."""
 
 
+class NoValidCopy(StorageError):
+    """A copy of the log does not have valid records for a range, or no copy has them."""
+
+
+class RecordsDamaged(StorageError):
+    """The records of a read are damaged, and may be repaired from another copy of the log. The read may be retried."""
+
+
 class TransportError(RaptorMQError):
     """Base class of the network errors."""
 

@@ -95,6 +95,65 @@ async def test_a_flipped_byte_of_a_closed_segment_is_repaired_on_a_follower_and_
         assert "damaged" not in "".join(await describe(processes))
 
 
+LAZY = "scrubBytesPerSecond=1G\nscrubIntervalHours=8760\n"
+"""Settings with which the log is checked once."""
+
+
+async def test_a_wiped_follower_gets_the_log_of_a_leader_whose_copy_was_damaged(tmp_path: Path) -> None:
+    async with (
+        dledger_group(tmp_path, f"{LAZY}mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as processes,
+        AdminClient(client_config=processes.clients()) as admin,
+    ):
+        leader = await processes.leader(admin)
+        await admin.create_topic("T", 1, 1)
+        await fill(processes.name_server, "T")
+        while not await processes.metric(leader, "scrub_passes_total"):
+            await asyncio.sleep(0.02)
+        segment = processes.root(leader) / "commitlog" / FIRST
+        intact = segment.read_bytes()
+        wiped, _ = (member for member in processes.ports if member != leader)
+        await processes.stop(wiped)
+        processes.wipe(wiped)
+        flip(segment, 7)
+        await processes.start(wiped)
+        await processes.probed(wiped, "/replication/caught-up")
+        assert segment.read_bytes() == intact
+        assert (processes.root(wiped) / "commitlog" / FIRST).read_bytes() == intact
+        assert await processes.metric(leader, "scrub_damage_repaired_total") == 1
+        assert "are repaired from another copy" in processes.log(leader)
+        assert f"member {leader} has sent a damaged record at offset" in processes.log(wiped)
+        assert "disk failed" not in processes.log(wiped)
+        assert await processes.leader(admin) == leader
+        assert sorted(await read(processes.name_server, "T")) == sorted(map(body, range(COUNT)))
+
+
+async def test_a_follower_names_the_leader_whose_copy_no_member_can_repair(tmp_path: Path) -> None:
+    async with (
+        dledger_group(tmp_path, f"{LAZY}mappedFileSizeCommitLog={SEGMENT_BYTES}\n") as processes,
+        AdminClient(client_config=processes.clients()) as admin,
+    ):
+        leader = await processes.leader(admin)
+        await admin.create_topic("T", 1, 1)
+        await fill(processes.name_server, "T")
+        while not await processes.metric(leader, "scrub_passes_total"):
+            await asyncio.sleep(0.02)
+        wiped, other = (member for member in processes.ports if member != leader)
+        await processes.stop(wiped)
+        processes.wipe(wiped)
+        for member in (leader, other):
+            flip(processes.root(member) / "commitlog" / FIRST, 7)
+        await processes.start(wiped)
+        while not await processes.metric(leader, "scrub_damaged_everywhere_bytes"):
+            await asyncio.sleep(0.02)
+        remark = f"the copy of {leader} is damaged"
+        while remark not in (await processes.probe(wiped, "/replication"))[1]:
+            await asyncio.sleep(0.02)
+        assert await processes.metric(wiped, "replication_waits_for_repair") == 1
+        assert remark in processes.log(wiped)
+        assert "disk failed" not in processes.log(wiped)
+        assert await processes.metric(leader, "scrub_damaged_bytes") > len(body(7))
+
+
 async def test_damage_that_no_copy_can_repair_is_reported(tmp_path: Path) -> None:
     more = f"{EAGER}mappedFileSizeCommitLog={SEGMENT_BYTES}\n"
     async with dledger_group(tmp_path, more) as processes, AdminClient(client_config=processes.clients()) as admin:

@@ -214,7 +214,14 @@ def assemble(
         pulls.attach_group(replication.member.reads.passed)
     ha = _ha(core, router, registrar, acknowledgements, filesystem)
     other_copies = replication or (None if ha is None else ha.copies)
-    scrubber = Scrubber(store, config.storage, None if other_copies is None else other_copies.fetch)
+    scrubber = Scrubber(
+        store,
+        config.storage,
+        None if other_copies is None else other_copies.fetch,
+        hand_over=None if replication is None else replication.lead_elsewhere,
+    )
+    if replication is not None:
+        replication.attach_scrub(scrubber.suspect)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, core.barrier, config)
     areas: list[Handlers] = [
         *_sending(core, sends),

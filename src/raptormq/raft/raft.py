@@ -132,7 +132,7 @@ class Raft:
             rng: source of election timeouts and of the id of a new group.
             align: ``align(start, limit)`` returns the end of the last record that ends in ``(start, limit]``. If the
                 first record after ``start`` ends beyond ``limit``, it returns the end of that record. ``start`` is a
-                record boundary.
+                record boundary. It returns ``start`` if the first record is damaged, so that its end is not known.
 
         Raises:
             ValueError: the incarnation is missing, the member is not in the list of peers, or the epoch table is not in
@@ -1005,7 +1005,10 @@ class Raft:
             start = progress.next
             end = log.end
             if end.offset - start.offset > options.max_append_bytes:
-                end = log.at(self._align(start.offset, start.offset + options.max_append_bytes))
+                limit_of_range = self._align(start.offset, start.offset + options.max_append_bytes)
+                if limit_of_range == start.offset:
+                    return
+                end = log.at(limit_of_range)
             progress.next = end
             self._send_append(progress, start, end)
 

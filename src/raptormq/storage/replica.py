@@ -114,6 +114,8 @@ class Replica:
                         return at if at > start else end
                 at = end
         except RecordError as error:
+            if at > start:
+                return at
             raise StoreDamaged(f"the commit log is damaged: {error}") from error
         return at
 

@@ -41,6 +41,7 @@ from raptormq.storage.read import (
     GetResult,
     GetStatus,
     KeyQuery,
+    KnownDamage,
     MessageLookup,
     QueueReader,
     ReadOptions,
@@ -76,8 +77,10 @@ class MessageStore:
         self._flusher = parts.flusher
         self._confirmation = parts.confirmation
         unpacker = BatchUnpacker()
-        self._reader = QueueReader(parts.log, parts.queues, unpacker)
-        self._lookup = MessageLookup(parts.log, parts.queues, unpacker)
+        self.damage = KnownDamage()
+        """Damage of the log that another copy may repair; reads of it fail."""
+        self._reader = QueueReader(parts.log, parts.queues, unpacker, self.damage)
+        self._lookup = MessageLookup(parts.log, parts.queues, unpacker, self.damage)
         self._key_queries = KeyQueries(parts.index, self._lookup, self._fs) if parts.index is not None else None
         self._page_warmer = PageWarmer(self._fs, parts.log)
         self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)

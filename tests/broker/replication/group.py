@@ -142,7 +142,7 @@ class Member:
     def _link(self, to: str) -> _Link:
         wire: Any = Wire(self.group, self.id, to)
         log: Any = ColdLog(self)
-        return _Link(to, "g", wire, log, self._read_slowly, lambda: None, signs=True)
+        return _Link(to, "g", wire, log, self._read_slowly, lambda: None, lambda *_: None, signs=True)
 
     async def _read_slowly(self, work: Callable[[], Any]) -> Any:
         for _ in range(self.group.cold_rng.randint(1, 5 * TURNS)):

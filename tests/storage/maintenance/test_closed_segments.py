@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptormq.errors import RecordError, StorageError, StoreDamaged
+from raptormq.errors import NoValidCopy, RecordError, StorageError
 from raptormq.storage import MessageStore
 from raptormq.storage.records import DamagedRange
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -126,21 +126,25 @@ def test_a_size_that_claims_the_rest_of_the_segment_costs_no_other_record() -> N
     assert [(each.offset, each.size) for each in check(store)] == [(offset, size)]
 
 
-def test_a_damaged_copy_is_not_read_and_neither_is_the_open_segment() -> None:
+def test_a_damaged_copy_is_not_read_and_neither_is_what_is_not_in_the_log_or_not_flushed() -> None:
     volume = MemoryFileSystem()
     store, places = filled(volume)
     (first, size), (second, _) = places[0], places[1]
     flip(volume, store, first + 88)
-    with pytest.raises(StoreDamaged, match="this copy of the log is damaged"):
+    with pytest.raises(NoValidCopy, match="this copy of the log is damaged"):
         store.closed_segments().read_valid(first, second, 1000)
-    with pytest.raises(StoreDamaged, match="no record begins at offset"):
+    with pytest.raises(NoValidCopy, match="no record begins at offset"):
         store.closed_segments().read_valid(second + 1, second + 200, 1000)
-    with pytest.raises(StoreDamaged, match="beyond"):
+    with pytest.raises(NoValidCopy, match="beyond"):
         store.closed_segments().read_valid(second, second + 10, 1000)
-    end = store.closed_segments().end
+    end = store.end_offset
     for begin, limit in ((end, end + 100), (second, second), (-5, 100)):
-        with pytest.raises(StorageError, match="not within the closed segments"):
+        with pytest.raises(NoValidCopy, match="not within the log"):
             store.closed_segments().read_valid(begin, limit, 1000)
+    store.append([message("not dispatched")])
+    with pytest.raises(StorageError, match="not within its dispatched and flushed part") as refused:
+        store.closed_segments().read_valid(end, store.end_offset, 1000)
+    assert not isinstance(refused.value, NoValidCopy)
     assert size == second - first
 
 
@@ -156,7 +160,7 @@ def test_other_bytes_than_records_of_these_offsets_are_not_written() -> None:
         (first, second - 1, record),
         (first, second, record[:88] + b"?" + record[89:]),
         (first, second, b""),
-        (store.closed_segments().end, store.end_offset, before[store.closed_segments().end :]),
+        (store.end_offset, store.end_offset + 100, record),
     ):
         with pytest.raises(RecordError):
             store.closed_segments().repair(begin, limit, data)
@@ -198,3 +202,20 @@ def test_a_segment_that_retention_has_deleted_meanwhile_is_no_damage() -> None:
     segments = store.closed_segments()
     volume.remove(f"/store/commitlog/{0:020d}")
     assert segments.check(0, 100) == (SEGMENT_BYTES, [])
+
+
+@pytest.mark.parametrize("piece", [1, 5, 60, 10_000])
+def test_a_place_is_checked_at_once_also_in_the_open_segment_and_within_a_record(piece: int) -> None:
+    volume, other = MemoryFileSystem(), MemoryFileSystem()
+    (store, places), (copy, _) = filled(volume), filled(other)
+    before = log_bytes(store)
+    for offset, size in (places[4], places[-2]):
+        assert store.closed_segments().check_at(offset + 10, piece)[1].damaged == []
+        flip(volume, store, offset + 88)
+        for at in (offset, offset + 10):
+            begin, result = store.closed_segments().check_at(at, piece)
+            assert begin == offset
+            assert result.reached >= offset + size
+            assert [(each.offset, each.size) for each in result.damaged] == [(offset, size)]
+        repair(store, copy, result.damaged[0])
+    assert log_bytes(store) == before

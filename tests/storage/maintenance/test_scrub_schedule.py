@@ -47,6 +47,27 @@ def test_a_pass_checks_every_closed_segment_and_the_next_one_waits_for_its_time(
     assert whole_pass(found, HOUR_MS, start, end)[1] == wanted
 
 
+def test_the_first_pass_also_checks_the_segments_that_are_closed_while_it_runs() -> None:
+    for seed in range(10):
+        found, now_ms, end, checked = schedule(seed), 0, 2 * SEGMENT, set[int]()
+        while not found.passes:
+            due = found.next_check(now_ms, 0, end, RATE, HOUR_MS)
+            assert due is not None
+            checked.update(range(due[0] // PIECE_BYTES, due[1] // PIECE_BYTES))
+            found.checked(now_ms, *due, [], RATE)
+            now_ms += found.pause_ms(now_ms)
+            end = min(5 * SEGMENT, end + SEGMENT)
+        assert checked == set(range(5 * SEGMENT // PIECE_BYTES))
+        assert now_ms == 5 * 1000, "each segment is checked once"
+        assert found.next_check(now_ms, 0, 6 * SEGMENT, RATE, HOUR_MS) is None
+
+
+def test_segments_that_retention_deletes_during_a_pass_are_not_waited_for() -> None:
+    found = schedule(1)
+    assert found.next_check(0, 0, 4 * SEGMENT, RATE, HOUR_MS) is not None
+    assert found.next_check(0, 4 * SEGMENT, 5 * SEGMENT, RATE, HOUR_MS) == (4 * SEGMENT, 4 * SEGMENT + PIECE_BYTES)
+
+
 def test_starts_begin_at_different_segments() -> None:
     begins = set()
     for seed in range(50):

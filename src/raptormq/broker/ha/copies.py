@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from raptormq.broker.ha.master_client import MasterClient
-from raptormq.errors import RaptorMQError, StorageError
+from raptormq.errors import NoValidCopy, RaptorMQError, ServerError, StorageError
 from raptormq.storage.store import MessageStore
 
 
@@ -45,12 +45,14 @@ class LogCopies:
         """Return records of the log from another copy that begin at ``begin`` and end at or before ``limit``.
 
         Raises:
-            StorageError: no other broker of this name has sent such records. The message contains the reason for each
-                broker.
+            NoValidCopy: no other broker of this name has such records.
+            StorageError: none has sent them, and one may have them. The message contains the reason for each broker.
         """
         known = await self._record_behind(limit)
         failures = []
-        for address in [each for _, each in sorted((await self._members() or {}).items()) if each != self._own_address]:
+        members = await self._members()
+        all_answered = members is not None
+        for address in [each for _, each in sorted((members or {}).items()) if each != self._own_address]:
             self._client.found(address, "")
             try:
                 if await self._client.has_record(*known):
@@ -58,8 +60,10 @@ class LogCopies:
                 failures.append(f"{address}: its log is another one, or ends before {known[0]}")
             except RaptorMQError as error:
                 failures.append(f"{address}: {error}")
+                all_answered = all_answered and isinstance(error, ServerError)
         reasons = "; ".join(failures) or "a name server has no other broker of this name"
-        raise StorageError(f"no other copy has sent this part of the log: {reasons}")
+        kind = NoValidCopy if all_answered else StorageError
+        raise kind(f"no other copy has sent this part of the log: {reasons}")
 
     async def _record_behind(self, limit: int) -> tuple[int, bytes]:
         """Return offset and bytes of the first record at or after ``limit``."""
@@ -68,7 +72,7 @@ class LogCopies:
             found = await self._store.message_at(offset, whole=True, include_deleted=True)
             if found is not None:
                 return offset, bytes(found)
-        raise StorageError(f"the record after the damage, at offset {limit}, is damaged, too, or does not exist yet")
+        raise NoValidCopy(f"the record after the damage, at offset {limit}, is damaged, too, or does not exist yet")
 
     async def close(self) -> None:
         """Close the connections."""

@@ -17,6 +17,9 @@ returns. Appended records are proposed before any other input is passed to the l
 A member with empty queues confirms nothing until it has received the history of the topics from the leader
 (:mod:`~raptormq.broker.replication.log_history`).
 
+A member that receives damaged records writes nothing of their range, restarts in the same way, and receives the range
+again (:mod:`~raptormq.broker.replication.refused_range`).
+
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
 process that starts. It stops permanently after a violated invariant of the library, and after a failed write, flush or
 truncation of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers
@@ -38,6 +41,7 @@ from raptormq.broker.replication.duplicate_ids import DuplicateIdDetector
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.read_barrier import ReadBarrier
+from raptormq.broker.replication.refused_range import RefusedRange
 from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError, StoreReadOnly
 from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
@@ -64,6 +68,7 @@ from raptormq.raft import (
     Status,
     Truncate,
 )
+from raptormq.storage.records import valid_end
 from raptormq.storage.replica import Replica
 from raptormq.storage.store import MessageStore
 
@@ -106,6 +111,10 @@ class Listeners:
     """The member has stopped accepting messages, because a transfer of leadership has begun."""
     log_shrunk: Callable[[], None] = lambda: None
     """Retention has deleted the beginning of the log. New members receive only the rest."""
+    range_refused: Callable[[RefusedRange], None] = lambda _refused: None
+    """The leader has sent damaged records."""
+    damage_found: Callable[[int, int], None] = lambda _offset, _size: None
+    """The log of this member may be damaged within a range, given by offset and size."""
     reset: Callable[[], None] = lambda: None
     """The leader has deleted the entries that this member needs next. The store must be emptied and opened again
     (:meth:`~raptormq.broker.replication.member_files.MemberFiles.finish_reset`)."""
@@ -169,6 +178,8 @@ class GroupMember:
         self._restart_at_ms: int | None = None
         self._duplicate_ids = DuplicateIdDetector(options.election_ms)
         self._known_leader = ""
+        self.refused: RefusedRange | None = None
+        """The range with damaged records for which the member waits."""
         self.conflict = ""
         """Reason why the member last refused an operation that would have lost or mixed data; empty if it refused none
         recently.
@@ -210,12 +221,21 @@ class GroupMember:
             self._hard_state, self._entries, store.start_offset, store.end_offset, commit, may_have_lost_data,
             self._progress.promises,
         )  # fmt: skip
-        self._raft = Raft(self.id, saved, self._options, self._rng, replica.align)
+        self._raft = Raft(self.id, saved, self._options, self._rng, self._align)
         self._flush_begun = None
         self._restart_at_ms = None
         self._reported_start = store.start_offset
         self._known_leader = ""
         self.catch_up.begin()
+
+    def _align(self, start: int, limit: int) -> int:
+        """Return the end of a record (:meth:`Replica.align`), or ``start`` if the record there cannot be read."""
+        try:
+            return self._replica.align(start, limit)
+        except StorageError as error:
+            self._repeated.log(logger, ERROR, "send", "member %s cannot send its log: %s", self.id, error)
+            self.listeners.damage_found(start, limit - start)
+            return start
 
     async def stop(self) -> None:
         """Stop, and save the commit position. The store must still be open."""
@@ -299,6 +319,14 @@ class GroupMember:
     def status(self) -> Status | None:
         """Return the status of the member; None while it does not run."""
         return self._raft.status() if self._raft is not None else None
+
+    @property
+    def remark(self) -> str:
+        """What this member refuses or waits for, or why it does not run; empty if none applies."""
+        refused = "" if self.refused is None else self.refused.text
+        if self._raft is None:
+            return self.halted or refused or "its disk failed; it restarts shortly"
+        return self.conflict or refused
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
@@ -456,7 +484,22 @@ class GroupMember:
 
     def _write(self, effect: AppendData) -> None:
         size = effect.end - effect.start
-        self._replica.write(effect.start, bytes(memoryview(effect.data)[effect.skip : effect.skip + size]))
+        data = bytes(memoryview(effect.data)[effect.skip : effect.skip + size])
+        try:
+            self._replica.write(effect.start, data)
+        except RecordError as error:
+            self._refuse(effect.start, data, error)
+            raise
+
+    def _refuse(self, start: int, data: bytes, error: RecordError) -> None:
+        """Record that the leader has sent a range with a damaged record."""
+        begin, _ = valid_end(data, start, self._replica.segment_size)
+        refused = RefusedRange(self.leader, begin, start + len(data), str(error))
+        if not refused.is_same(self.refused):
+            self.refused = refused
+            logger.error("member %s: %s", self.id, refused.text)
+        assert self.refused is not None
+        self.listeners.range_refused(self.refused)
 
     def _finish(self, raft: Raft, ready: Ready) -> None:
         for message in ready.messages:
@@ -589,6 +632,9 @@ class GroupMember:
         if raft is None:
             return
         status = raft.status()
+        if self.refused is not None and (self.refused.begin < self._store.end_offset or self._replica.leads):
+            logger.info("member %s has received the record at offset %d", self.id, self.refused.begin)
+            self.refused = None
         conflict = status.conflict or self._duplicate_ids.check(status, self._clock())
         if conflict and conflict != self.conflict:
             logger.error("member %s: %s", self.id, conflict)
@@ -652,7 +698,8 @@ class GroupMember:
     def _fail(self, error: Exception) -> None:
         if self._raft is None or self._stop_if_disk_failed():
             return
-        self._repeated.log(logger, ERROR, "restart", "member %s restarts from its disk: %s", self.id, error)
+        if not isinstance(error, RecordError):
+            self._repeated.log(logger, ERROR, "restart", "member %s restarts from its disk: %s", self.id, error)
         self._drop_raft(f"the disk of the leader failed: {error}")
         self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 

@@ -16,7 +16,8 @@ connection does not show that the process has ended.
 A member whose copy of a closed segment is damaged requests the bytes from the others with READ_LOG_RANGE (31015). The
 header fields are ``group`` and the log offsets ``begin`` and ``limit``. The body of the response has the records from
 ``begin`` on that end at or before ``limit``, at most :data:`RANGE_BYTES` unless the first record is longer. Both the
-sender and the receiver validate the records.
+sender and the receiver validate the records. An error response with the field ``lacks`` says that the copy of the
+sender has no valid records there; other errors are temporary, or come from an earlier release.
 
 The host name of a member is resolved for every new connection. If the address of a member has changed or its machine
 is down, the kernel closes the connection for lack of acknowledgements (TCP_USER_TIMEOUT). The next connection uses the
@@ -34,7 +35,7 @@ from typing import Protocol
 from raptormq.broker.replication.codec import decode, encode_head
 from raptormq.broker.replication.group_member import InThread
 from raptormq.broker.replication.log_history import LogHistory
-from raptormq.errors import BodyError, RaptorMQError, ServerError, StorageError
+from raptormq.errors import BodyError, NoValidCopy, RaptorMQError, ServerError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.members import parse_integer
 from raptormq.protocol.bodies.replication import ReplicationState
@@ -67,7 +68,7 @@ _MAX_ANSWERING = 16
 """Maximum number of requests of other members that are answered at the same time."""
 _GROUP = "group"
 _RESTARTING = "restarting"
-_BEGIN, _LIMIT = "begin", "limit"
+_BEGIN, _LIMIT, _LACKS = "begin", "limit", "lacks"
 _QUERIES = (RequestCode.DESCRIBE_REPLICATION, RequestCode.GET_LOG_HISTORY, RequestCode.READ_LOG_RANGE)
 
 
@@ -84,6 +85,7 @@ class Links:
         tls: ClientTls | None = None,
         unacknowledged_ms: int = 0,
         process_ended: Callable[[str], None] = lambda _member: None,
+        unreadable: Callable[[int, int], None] = lambda _offset, _size: None,
     ) -> None:
         """Create the connections; they are opened when needed.
 
@@ -96,6 +98,7 @@ class Links:
             tls: TLS settings.
             unacknowledged_ms: a connection is closed if the peer acknowledges no bytes for this time.
             process_ended: called with the id of a member whose process has ended, once per ended connection.
+            unreadable: called with offset and size of a range of the log that the disk cannot read.
 
         Raises:
             ConfigError: a file of ``tls`` cannot be used.
@@ -118,6 +121,7 @@ class Links:
                 replica,
                 in_thread,
                 partial(process_ended, member),
+                unreadable,
                 signs=credentials is not None,
             )
             for member, address in addresses.items()
@@ -158,7 +162,8 @@ class Links:
         :data:`RANGE_BYTES` unless the first record is longer.
 
         Raises:
-            RaptorMQError: the member did not respond, or its copy is damaged, too.
+            NoValidCopy: the copy of the member is damaged there, too, or does not contain the range.
+            RaptorMQError: the member did not respond, or has not sent the records for another reason.
         """
         fields = {_BEGIN: str(begin), _LIMIT: str(limit)}
         return await self._ask(member, RequestCode.READ_LOG_RANGE, fields, _RANGE_S)
@@ -168,6 +173,8 @@ class Links:
         address = self._addresses.get(member, "")
         response = await self._pool.request(address, RemotingCommand(code, {_GROUP: self._group} | fields), seconds)
         if response.code != ResponseCode.SUCCESS:
+            if _LACKS in response.ext_fields:
+                raise NoValidCopy(response.remark or "")
             raise ServerError(response.code, response.remark or "", address)
         return response.body
 
@@ -200,6 +207,7 @@ class _Link:
         replica: Replica,
         in_thread: InThread,
         process_ended: Callable[[], None],
+        unreadable: Callable[[int, int], None],
         *,
         signs: bool,
     ) -> None:
@@ -209,6 +217,7 @@ class _Link:
         self._replica = replica
         self._in_thread = in_thread
         self._process_ended = process_ended
+        self._unreadable = unreadable
         self._signs = signs
         self._last: Connection | None = None
         self._was_connected = False
@@ -234,7 +243,7 @@ class _Link:
             self._waiting.append(message)
             self._reading = asyncio.get_running_loop().create_task(self._send_waiting())
         except (StorageError, ValueError) as error:
-            logger.warning("cannot send %s: %s", message, error)
+            self._not_read(message, error)
 
     def _data_of(self, message: Message, *, wait: bool) -> Sequence[Buffer]:
         if not isinstance(message, Append) or message.previous.offset == message.end.offset:
@@ -251,9 +260,14 @@ class _Link:
                     self._send(connection, message, data)
         except (StorageError, OSError, ValueError) as error:
             self._waiting.clear()
-            logger.warning("cannot read the part of the log that the member at %s needs: %s", self._address, error)
+            self._not_read(message, error)
         finally:
             self._reading = None
+
+    def _not_read(self, message: Message, error: Exception) -> None:
+        logger.warning("cannot read the part of the log that the member at %s needs: %s", self._address, error)
+        if isinstance(message, Append) and not isinstance(error, ValueError):  # otherwise the log has been truncated
+            self._unreadable(message.previous.offset, message.end.offset - message.previous.offset)
 
     def _send(self, connection: Connection, message: Message, data: Sequence[Buffer]) -> None:
         if connection.is_clogged:
@@ -426,6 +440,8 @@ class Inbox:
             response = response_to(request, body=await self._queries.read_range(begin, limit, RANGE_BYTES))
         except (BodyError, StorageError) as error:
             response = failure(request, error)
+            if isinstance(error, NoValidCopy):
+                response.ext_fields[_LACKS] = "true"
         answer(connection, request, response)
 
     async def stop(self) -> None:

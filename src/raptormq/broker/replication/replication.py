@@ -19,10 +19,11 @@ from raptormq.broker.replication.leader_port import LeaderPort, Ports
 from raptormq.broker.replication.links import Inbox, Links, Refusal
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
+from raptormq.broker.replication.refused_range import RefusedRange
 from raptormq.broker.replication.status import MODE, LagTimes, has_caught_up, may_restart, state_of
 from raptormq.broker.replication.table_records import TableRecords
 from raptormq.broker.roles import LeaderWork
-from raptormq.errors import NotLeader, RaptorMQError, StorageError
+from raptormq.errors import NotLeader, NoValidCopy, RaptorMQError, StorageError
 from raptormq.files import Files
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.replication import ReplicationState, Verdict
@@ -123,6 +124,7 @@ class Replication:
             config.outgoing_tls,
             max(_LEAST_UNACKNOWLEDGED_MS, 2 * settings.election_ms),
             self._process_ended,
+            self._suspect,
         )
         options = Options(
             peers=addresses,
@@ -135,6 +137,11 @@ class Replication:
         )
         self.wants_restart = asyncio.Event()
         """Set when the broker must restart, because its store has to be emptied."""
+        self._suspect_damage: Callable[[int, int], None] = lambda _offset, _size: None
+        self._inquiry: asyncio.Task[None] | None = None
+        """Requests a refused range from the leader."""
+        self._valid_copy = ""
+        """Id of the member that has last sent valid records for a repair."""
         self._next_move_ms = 0
         self._moving: asyncio.Task[None] | None = None
         """Transfers leadership to the preferred leader."""
@@ -161,6 +168,13 @@ class Replication:
         """Forward sends to the next leader after a transfer of leadership."""
         self._forwarding = forwarding
 
+    def attach_scrub(self, suspect: Callable[[int, int], None]) -> None:
+        """Call ``suspect`` with offset and size of a range of the log that may be damaged."""
+        self._suspect_damage = suspect
+
+    def _suspect(self, offset: int, size: int) -> None:
+        self._suspect_damage(offset, size)
+
     def attach_leader_port(self, port: LeaderPort) -> None:
         """Serve clients on a separate port while this member leads."""
         self._leader_port = port
@@ -176,23 +190,53 @@ class Replication:
     async def read_range(self, begin: int, limit: int, most: int) -> bytes:
         """See :class:`~raptormq.broker.replication.links.Queries`."""
         segments = self._store.closed_segments()
-        data: bytes = await self._in_thread(lambda: segments.read_valid(begin, limit, most))
+        try:
+            data: bytes = await self._in_thread(lambda: segments.read_valid(begin, limit, most))
+        except StorageError:
+            self._suspect(begin, limit - begin)
+            raise
         return data
+
+    def _range_refused(self, refused: RefusedRange) -> None:
+        if self._inquiry is None or self._inquiry.done():
+            self._inquiry = asyncio.get_running_loop().create_task(self._inquire(refused))
+
+    async def _inquire(self, refused: RefusedRange) -> None:
+        """Request the refused records from the leader, which then checks its copy."""
+        try:
+            await self._links.read_range(refused.leader, refused.begin, refused.end)
+            is_new = refused.answered(None)
+        except RaptorMQError as error:
+            is_new = refused.answered(error)
+        if is_new:
+            logger.error("member %s: %s", self.member.id, refused.text)
 
     async def fetch(self, begin: int, limit: int) -> bytes:
         """Return records of the log from another member, the leader first. See :meth:`Links.read_range`.
 
         Raises:
+            NoValidCopy: no other member has them; all have responded.
             StorageError: no other member has sent them.
         """
-        failures = []
+        failures, all_lack = [], True
         others = [member for member in self._config.replication.addresses if member != self.member.id]
         for member in sorted(others, key=lambda member: member != self.member.leader):
             try:
-                return await self._links.read_range(member, begin, limit)
+                data = await self._links.read_range(member, begin, limit)
+                self._valid_copy = member
+                return data
             except RaptorMQError as error:
                 failures.append(f"{member}: {error}")
-        raise StorageError(f"no other member has sent this part of the log: {'; '.join(failures)}")
+                all_lack = all_lack and isinstance(error, NoValidCopy)
+        kind = NoValidCopy if all_lack else StorageError
+        raise kind(f"no other member has sent this part of the log: {'; '.join(failures)}")
+
+    async def lead_elsewhere(self) -> None:
+        """Transfer leadership to the member whose copy was valid where this disk cannot be repaired."""
+        if self.member.leads:
+            logger.warning("leadership is transferred to %s, whose copy of the log is valid", self._valid_copy)
+            with suppress(ProposalRefused, StorageError):
+                await self._hand_over(self._valid_copy, _TRANSFER_S)
 
     async def start(self, progress: Progress, work: LeaderWork, ports: Ports, *, clean: bool) -> None:
         """Join the group.
@@ -217,8 +261,9 @@ class Replication:
         replica.attach(self.tables)
         self.member.tables_offset = lambda: self.tables.snapshot_offset
         self.member.listeners = Listeners(
-            self._leading, self._following, self._handing_over, self.tables.log_shrunk, self.wants_restart.set
-        )
+            self._leading, self._following, self._handing_over, self.tables.log_shrunk, self._range_refused,
+            self._suspect, self.wants_restart.set,
+        )  # fmt: skip
         try:
             self.member.start(progress, clean=clean)
         except ValueError as error:
@@ -404,6 +449,9 @@ class Replication:
         if self._moving is not None:
             self._moving.cancel()
             await asyncio.gather(self._moving, return_exceptions=True)
+        if self._inquiry is not None:
+            self._inquiry.cancel()
+            await asyncio.gather(self._inquiry, return_exceptions=True)
         if self._forwarding is not None:
             await self._forwarding.stop()
         await self.inbox.stop()
@@ -431,12 +479,11 @@ class Replication:
                 self._store.end_offset, self._client_address, remark=self._stopped, restart=restart,
             )  # fmt: skip
         state = state_of(status, self.member.leads, settings.group, settings.addresses, self._lags, _monotonic_ms())
-        return replace(state, address=self._client_address, remark=self.member.conflict, restart=restart)
+        return replace(state, address=self._client_address, remark=self.member.remark, restart=restart)
 
     @property
     def _stopped(self) -> str:
-        reason = self.member.halted or "its disk failed; it restarts shortly"
-        return f"member {self._config.replication.self_id} of this broker's group has stopped: {reason}"
+        return f"member {self._config.replication.self_id} of this broker's group has stopped: {self.member.remark}"
 
     def has_caught_up(self) -> Verdict:
         """Return whether this member leads, or has every entry that was committed when it began to follow."""
@@ -465,7 +512,7 @@ class Replication:
         if status is None:
             return {
                 "dledgerRole": "stopped",
-                "dledgerReason": self.member.halted or "its disk failed; it restarts shortly",
+                "dledgerReason": self.member.remark,
             }
         facts = {
             "dledgerCommittedOffset": str(status.committed.offset),
@@ -486,6 +533,8 @@ class Replication:
             )
         if self.member.conflict:
             facts["dledgerConflict"] = self.member.conflict
+        if self.member.refused is not None:
+            facts["dledgerRefusedRange"] = self.member.refused.text
         return facts
 
     def _unconfirmed_ms(self, status: Status) -> int:
@@ -522,6 +571,10 @@ class Replication:
             "replication_conflict": (
                 "1 while this member refuses an operation that would lose or mix data; /replication has the reason",
                 float(bool(self.member.conflict)),
+            ),
+            "replication_waits_for_repair": (
+                "1 while this member cannot copy the log, because the leader has sent damaged records",
+                float(self.member.refused is not None),
             ),
             "replication_refused_frames_total": (
                 "Messages refused on the port of the group: of another group, malformed or not signed",

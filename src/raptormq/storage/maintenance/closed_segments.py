@@ -1,8 +1,14 @@
-"""Checks and repairs the closed segments of the log: those that are complete, dispatched and flushed.
+"""Checks and repairs the settled part of the log: what is dispatched and flushed.
 
-Nothing writes to a closed segment, so a thread may read it beside the event loop. The thread has its own files
-(:meth:`~raptormq.storage.log.CommitLog.detached`). Pages that a check has loaded from the disk leave the page cache
-again, which belongs to producers and consumers.
+::
+
+    | closed segments ............ | open segment ......... |
+    start                          end          settled_end
+
+Nothing changes settled bytes, so a thread may read them beside the event loop. The checks in the background cover
+closed segments; a place that a read or another member has found damaged is also checked and repaired in the open
+segment. The thread has its own files (:meth:`~raptormq.storage.log.CommitLog.detached`). Pages that a check has loaded
+from the disk leave the page cache again, which belongs to producers and consumers.
 
 A record is damaged if its lengths, its offset or the CRC of its body are wrong. The CRC does not cover the topic, the
 properties and the other fields of a record, so a bit that flips there can go unnoticed.
@@ -11,9 +17,10 @@ properties and the other fields of a record, so a bit that flips there can go un
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from raptormq.errors import RecordError, StorageError, StoreDamaged
+from raptormq.errors import NoValidCopy, RecordError, StorageError
 from raptormq.protocol.record import BLANK_MAGIC
 from raptormq.storage.log import CommitLog
 from raptormq.storage.records import (
@@ -22,12 +29,13 @@ from raptormq.storage.records import (
     last_record_end,
     next_record_end,
     parse_range,
-    parse_record,
     peek,
+    valid_end,
 )
 
 T = TypeVar("T")
 _HEAD_BYTES = 8
+_WALK_BYTES = 4 << 20
 _UNREADABLE = "the disk cannot read it"
 
 
@@ -43,8 +51,9 @@ class ClosedSegments:
     """The closed segments at one moment. Created on the event loop; one method is then called, in a thread."""
 
     def __init__(self, log: CommitLog, end_offset: int) -> None:
-        """Everything below ``end_offset`` is dispatched and flushed."""
+        """Everything below ``end_offset``, the end of a record, is dispatched and flushed."""
         self.start = log.min_offset
+        self.settled_end = max(self.start, end_offset)
         self.end = max(self.start, end_offset - end_offset % log.segment_size)
         """End of the newest closed segment."""
         self._log = log.detached()
@@ -53,18 +62,51 @@ class ClosedSegments:
         """Check the records from ``begin``, the beginning of a record, up to ``limit`` or somewhat beyond it. Damage is
         reported in the result; it raises no error. Segments that were deleted meanwhile count as checked.
         """
-        return self._closing(lambda: self._check(begin, min(limit, self.end)))
+        return self._closing(lambda: self._check(begin, min(limit, self.end), self.end))
 
-    def _check(self, begin: int, limit: int) -> CheckResult:
+    def check_at(self, offset: int, size: int) -> tuple[int, CheckResult]:
+        """Check the records with bytes in ``[offset, offset + size)``, a place in the settled part of the log.
+        ``offset`` need not be the beginning of a record. Return the beginning of the check with its result.
+        """
+        return self._closing(lambda: self._check_at(offset, min(offset + size, self.settled_end)))
+
+    def _check_at(self, offset: int, limit: int) -> tuple[int, CheckResult]:
+        at = begin = self._record_begin(offset)
+        damaged = list[DamagedRange]()
+        while at < limit:
+            at, found = self._check(at, limit, self.settled_end)
+            damaged += found
+        return begin, CheckResult(at, damaged)
+
+    def _record_begin(self, offset: int) -> int:
+        """Return the beginning of the record at ``offset``, found from the beginning of its segment. If the length of
+        an earlier record is damaged, return the beginning of that record, or of one before it.
+        """
+        size = self._log.segment_size
+        at = max(self.start, offset - offset % size)
+        with suppress(RecordError, OSError):  # the check finds the damage
+            while at < offset:
+                end_of_walk = min(max(offset + 1, at + _HEAD_BYTES), at + _WALK_BYTES, self._segment_end(at))
+                data = self._load(at, end_of_walk)
+                end = last_record_end(data, at, size)
+                if end == at:  # the record continues behind these bytes
+                    end += next_record_end(data, 0, at, size)
+                if end > offset:
+                    return at
+                at = end
+        return at
+
+    def _check(self, begin: int, limit: int, end: int) -> CheckResult:
+        """Check up to ``limit`` or somewhat beyond it, at most up to ``end``."""
         at, damaged = begin, list[DamagedRange]()
         while at < limit:
-            segment_end = self._segment_end(at)
+            segment_end = min(self._segment_end(at), end)
             try:
                 valid, is_cut = self._valid_end(at, min(limit, segment_end))
                 if is_cut and at < valid < limit:
                     return CheckResult(valid, damaged)
                 if valid < min(limit, segment_end):
-                    valid, damage = self._next_record(valid)
+                    valid, damage = self._next_record(valid, end)
                     damaged += damage
             except FileNotFoundError:
                 valid = segment_end
@@ -78,21 +120,7 @@ class ClosedSegments:
         """Return the end of the last valid record of ``[begin, limit)``, ``begin`` if there is none, and whether the
         record after it is cut by ``limit``.
         """
-        data = self._load(begin, limit)
-        at, size, segment_size = 0, len(data), self._log.segment_size
-        try:
-            while at < size:
-                if at + _HEAD_BYTES > size:
-                    return begin + at, True
-                length = next_record_end(data, at, begin + at, segment_size)
-                if peek(data, at)[1] != BLANK_MAGIC:
-                    if at + length > size:
-                        return begin + at, True
-                    parse_record(data, at, begin + at)
-                at += length
-        except RecordError:
-            pass
-        return begin + at, False
+        return valid_end(self._load(begin, limit), begin, self._log.segment_size)
 
     def _load(self, begin: int, end: int) -> bytes:
         """Read bytes of one segment. Pages that were not in the page cache before are evicted from it."""
@@ -105,9 +133,9 @@ class ClosedSegments:
             file.evict(at, size)
         return bytes(data)
 
-    def _next_record(self, at: int) -> tuple[int, list[DamagedRange]]:
+    def _next_record(self, at: int, end: int) -> tuple[int, list[DamagedRange]]:
         """Return the end of the valid record or filler at ``at``. If the bytes there are damaged, return the offset of
-        the next valid record (or the end of the log), and the damaged range before it.
+        the next valid record, at most ``end``, and the damaged range before it.
         """
         if self._is_filler(at):
             return self._segment_end(at), []
@@ -115,7 +143,7 @@ class ClosedSegments:
         record = scanner.next_record()
         if record is not None and record.physical_offset == at:
             return at + record.size, []
-        found = min(self.end, record.physical_offset if record is not None else self.end)
+        found = min(end, record.physical_offset if record is not None else end)
         reason = scanner.damaged[0].reason if scanner.damaged else "no record follows"
         return found, [DamagedRange(at, found - at, reason)]
 
@@ -132,17 +160,19 @@ class ClosedSegments:
         record is longer.
 
         Raises:
-            StoreDamaged: this replica is damaged in the range, too, or ``begin`` is not the beginning of a record.
-            StorageError: the range is not within the closed segments, or the disk cannot read it.
+            NoValidCopy: this replica is damaged in the range, too, ``begin`` is not the beginning of a record, or the
+                log does not contain the range.
+            StorageError: the range is not settled yet, or the disk cannot read it.
         """
         return self._closing(lambda: self._read_valid(begin, limit, most))
 
     def _read_valid(self, begin: int, limit: int, most: int) -> bytes:
         log = self._log
-        if not self.start <= begin < limit <= self.end:
-            raise StorageError(
-                f"the range [{begin}, {limit}) is not within the closed segments [{self.start}, {self.end})"
-            )
+        place = f"the range [{begin}, {limit}) is not within"
+        if not self.start <= begin < limit <= log.end_offset:
+            raise NoValidCopy(f"{place} the log [{self.start}, {log.end_offset})")
+        if limit > self.settled_end:
+            raise StorageError(f"{place} its dispatched and flushed part, which ends at {self.settled_end}: retry")
         limit = min(limit, self._segment_end(begin))
         try:
             data = self._load(begin, min(limit, begin + max(most, _HEAD_BYTES)))
@@ -154,7 +184,7 @@ class ClosedSegments:
                 data = self._load(begin, begin + size)
             parse_range(data[:size], begin, log.segment_size)
         except RecordError as error:
-            raise StoreDamaged(f"this copy of the log is damaged: {error}") from error
+            raise NoValidCopy(f"this copy of the log is damaged: {error}") from error
         except OSError as error:
             raise StorageError(f"cannot read the log at offset {begin}: {error.strerror or error}") from error
         return data[:size]
@@ -171,7 +201,7 @@ class ClosedSegments:
 
     def _repair(self, begin: int, limit: int, data: bytes) -> int:
         log, end = self._log, begin + len(data)
-        if not data or not self.start <= begin < end <= min(limit, self.end):
+        if not data or not self.start <= begin < end <= min(limit, self.settled_end):
             raise RecordError(f"{len(data)} bytes at offset {begin} do not fit a damaged range that ends at {limit}")
         if begin // log.segment_size != (end - 1) // log.segment_size:
             raise RecordError(f"the range [{begin}, {end}) spans two segments")

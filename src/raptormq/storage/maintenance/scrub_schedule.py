@@ -2,11 +2,12 @@
 
 A pass checks every closed segment once, from the oldest one to the newest one. The first pass after a start begins in
 the middle, at a random segment, and continues at the oldest one. Otherwise a broker that is restarted often would never
-check its newer segments::
+check its newer segments. A pass ends when it has also checked the segments that were closed meanwhile::
 
-    | oldest ........ origin ........ newest closed | open
-                      |------ first ----->|
+    | oldest ........ origin ........ newest closed | closed during the pass | open
+                      |------ first ----------------->|
       |--- second --->|
+                                                      |------- third -------->|
 
 Checks are paced by bytes: each is followed by a pause of its size divided by the rate. Known damage stays known until
 it is repaired, until a later check finds valid records in its place, or until retention deletes it.
@@ -30,11 +31,13 @@ class ScrubSchedule:
     def __init__(self, rng: Random, segment_size: int) -> None:
         self._rng = rng
         self._segment_size = segment_size
-        self._position: int | None = None
-        self._left = 0
-        self._begun_ms = 0
+        self._parts: list[tuple[int, int]] = []
+        """The ranges that the pass in progress has not checked yet, in their order; empty between passes."""
+        self._end = 0
+        self._begun_ms: int | None = None
         self._due_ms = 0
         self._repair_due: dict[DamagedRange, int] = {}
+        self._without_copy: set[DamagedRange] = set()
         self.passes = 0
         """Number of completed passes."""
 
@@ -42,6 +45,11 @@ class ScrubSchedule:
     def damaged(self) -> list[DamagedRange]:
         """The known damage, by offset."""
         return sorted(self._repair_due)
+
+    @property
+    def without_copy(self) -> list[DamagedRange]:
+        """The known damage for which no copy of the log has valid records, by offset."""
+        return sorted(self._without_copy.intersection(self._repair_due))
 
     def next_check(
         self, now_ms: int, start: int, end: int, bytes_per_second: int, pass_interval_ms: int
@@ -58,41 +66,52 @@ class ScrubSchedule:
         self._forget_before(start)
         if not bytes_per_second or start >= end or now_ms < self._due_ms:
             return None
-        if self._left <= 0:
-            if self.passes and now_ms < self._begun_ms + pass_interval_ms:
+        if self._parts:
+            self._extend_pass(start, end)
+        if not self._parts:
+            if self._begun_ms is not None and now_ms < self._begun_ms + pass_interval_ms:
                 return None
             self._begin_pass(now_ms, start, end)
-        position = self._position
-        if position is None or not start <= position < end:
-            position = self._position = start
-        return position, min(end, position + PIECE_BYTES)
+        begin, limit = self._parts[0]
+        return begin, min(limit, begin + PIECE_BYTES)
 
     def _begin_pass(self, now_ms: int, start: int, end: int) -> None:
-        self._begun_ms = now_ms
-        self._left = end - start
-        if self._position is None:
-            self._position = start + self._rng.randrange((end - start) // self._segment_size) * self._segment_size
-        else:
-            self._position = start
+        origin = start
+        if self._begun_ms is None:
+            origin += self._rng.randrange((end - start) // self._segment_size) * self._segment_size
+        self._begun_ms, self._end = now_ms, end
+        self._parts = _not_empty([(origin, end), (start, origin)])
+
+    def _extend_pass(self, start: int, end: int) -> None:
+        """Add the segments that were closed since the last call, and remove those that were deleted."""
+        self._parts.append((self._end, end))
+        self._end = end
+        self._parts = _not_empty([(max(begin, start), limit) for begin, limit in self._parts])
+        self.passes += not self._parts
 
     def _forget_before(self, start: int) -> None:
         for each in [each for each in self._repair_due if each.offset < start]:
-            del self._repair_due[each]
+            self.repaired(each)
 
     def checked(
         self, now_ms: int, begin: int, reached: int, damaged: list[DamagedRange], bytes_per_second: int
     ) -> list[DamagedRange]:
-        """Note the result of a check of ``[begin, reached)``, and return the damage that was not known before."""
-        known = {each for each in self._repair_due if begin <= each.offset < reached}
-        for each in known.difference(damaged):
-            del self._repair_due[each]
-        for each in damaged:
-            self._repair_due.setdefault(each, now_ms)
-        self._position = reached
-        self._left -= reached - begin
-        if self._left <= 0:
+        """Note the result of the check that was due, of ``[begin, reached)``, and return the damage that was not known
+        before.
+        """
+        self._parts = _not_empty([(reached if begin <= low < reached else low, high) for low, high in self._parts])
+        if not self._parts:
             self.passes += 1
         self._due_ms = now_ms + (reached - begin) * 1000 // max(1, bytes_per_second)
+        return self.found(now_ms, begin, reached, damaged)
+
+    def found(self, now_ms: int, begin: int, reached: int, damaged: list[DamagedRange]) -> list[DamagedRange]:
+        """Note all damage in ``[begin, reached)``, and return that which was not known before."""
+        known = {each for each in self._repair_due if begin <= each.offset < reached}
+        for each in known.difference(damaged):
+            self.repaired(each)
+        for each in damaged:
+            self._repair_due.setdefault(each, now_ms)
         return [each for each in damaged if each not in known]
 
     def next_repair(self, now_ms: int) -> DamagedRange | None:
@@ -106,7 +125,19 @@ class ScrubSchedule:
     def repaired(self, damage: DamagedRange) -> None:
         """Note that a range has valid records again."""
         self._repair_due.pop(damage, None)
+        self._without_copy.discard(damage)
+
+    def not_repaired(self, damage: DamagedRange, *, has_copy: bool) -> None:
+        """Note a failed repair. ``has_copy`` is false if no copy of the log has valid records of the range."""
+        if has_copy:
+            self._without_copy.discard(damage)
+        else:
+            self._without_copy.add(damage)
 
     def pause_ms(self, now_ms: int) -> int:
         """Return how long to wait after a check, in ms."""
         return max(0, self._due_ms - now_ms)
+
+
+def _not_empty(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(begin, limit) for begin, limit in parts if begin < limit]

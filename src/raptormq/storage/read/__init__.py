@@ -6,6 +6,7 @@ The only writes are repairs of damaged queue items from the log.
 from __future__ import annotations
 
 from raptormq.storage.read.batch_unpacker import BatchUnpacker
+from raptormq.storage.read.known_damage import KnownDamage
 from raptormq.storage.read.message_lookup import KeyQuery, MessageLookup
 from raptormq.storage.read.options import Boundary, GetResult, GetStatus, ReadOptions, StoreStats
 from raptormq.storage.read.queue_reader import QueueReader
@@ -16,6 +17,7 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "KeyQuery",
+    "KnownDamage",
     "MessageLookup",
     "QueueReader",
     "ReadOptions",

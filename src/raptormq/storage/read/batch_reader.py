@@ -47,6 +47,7 @@ from raptormq.storage.read.batch_unpacker import (
     is_wrapper,
 )
 from raptormq.storage.read.item_repair import MAX_ITEMS, ItemRepairer
+from raptormq.storage.read.known_damage import KnownDamage, records_damaged
 from raptormq.storage.read.options import MAX_SCAN_BYTES, GetResult, GetStatus, PropertyFilter, ReadOptions
 from raptormq.storage.read.skipped_records import SkippedRecords
 from raptormq.storage.records import are_valid_records, belongs_to_queue, peek_properties
@@ -61,6 +62,8 @@ class ReadProgress:
         """Number of the next item to read."""
         self.is_damaged = False
         """Whether the record of the current item is not at its log offset."""
+        self.is_repairable = False
+        """Whether the record of the current item is damaged, and another copy of the log may repair it."""
         self.damaged_items = 0
         """Number of items that are damaged, or whose records are damaged, and that cannot be repaired."""
         self.unreadable_batches = 0
@@ -86,6 +89,11 @@ class ReadProgress:
         """Whether a record was omitted because it requires a copy."""
         self.is_size_unknown = False
         """Whether an omitted record may be a batch, whose unpacked size is unknown."""
+
+    def raise_if_repairable(self, item: BatchItem) -> None:
+        """Raise RecordsDamaged if the record of ``item``, the first one, may be repaired from another copy."""
+        if self.is_repairable:
+            raise records_damaged(item.physical)
 
     def has_room(self, options: ReadOptions, size: int) -> bool:
         """Return whether one more message or whole batch of ``size`` bytes fits. The first message always fits."""
@@ -124,9 +132,16 @@ class BatchReader:
     """Answers reads from BatchCQ queues."""
 
     def __init__(
-        self, log: CommitLog, files: QueueFiles, search: BatchSearch, skipped: SkippedRecords, unpacker: BatchUnpacker
+        self,
+        log: CommitLog,
+        files: QueueFiles,
+        search: BatchSearch,
+        skipped: SkippedRecords,
+        unpacker: BatchUnpacker,
+        damage: KnownDamage,
     ) -> None:
         self._log = log
+        self._damage = damage
         self._files = files
         self._search = search
         self._skipped = skipped
@@ -141,6 +156,7 @@ class BatchReader:
         Raises:
             PagesMissing: ``wait`` is false and the call would block on the disk; it names all extents of the read.
             BatchEncrypted: the next batch is encrypted, and the reader wants messages.
+            RecordsDamaged: the next record is damaged, and another copy of the log may repair it.
             StorageError: the disk cannot read the records.
         """
         number = self._search.find_by_offset(queue, offset, wait=wait)
@@ -200,7 +216,7 @@ class BatchReader:
                 break
             if buffers and total + size > max_bytes:
                 break
-            record = self._log.resident_record(physical, size)
+            record = None if self._damage.covers(physical, size) else self._log.resident_record(physical, size)
             if record is None or (not options.encrypted and is_encrypted(record)):
                 break
             buffers.append(record)
@@ -248,6 +264,9 @@ class BatchReader:
             if item is not None and item.end > offset and item.physical >= self._log.min_offset:
                 if not self._add_item(item, offset, options, progress, wait):
                     return
+                if progress.is_repairable and progress.next_offset > offset:
+                    return
+                progress.raise_if_repairable(item)
                 if progress.is_damaged:
                     progress.is_damaged = False
                     if self._repairer.repair(queue, number, wait=wait) not in (None, item):
@@ -441,6 +460,10 @@ class BatchReader:
             progress.count(item.messages, item.size, item.end)
             return None
         is_whole = log.is_resident(item.physical) or are_valid_records(record, item.physical)
+        damage = self._damage
+        if damage.covers(item.physical, item.size) or (not is_whole and damage.found(item.physical, item.size)):
+            progress.is_repairable = True
+            return None
         if is_whole and belongs_to_queue(record, progress.queue.topic_field, progress.queue.queue_id, item.base):
             return record
         progress.is_damaged = True

@@ -45,6 +45,7 @@ from raptormq.storage.read.batch_unpacker import (
     is_encrypted,
     is_wrapper,
 )
+from raptormq.storage.read.known_damage import KnownDamage
 from raptormq.storage.records import peek, peek_physical_offset, peek_store_timestamp
 
 _MAGIC_AT = 4
@@ -72,8 +73,9 @@ class MessageLookup:
     raise PagesMissing instead of blocking on the disk.
     """
 
-    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker, damage: KnownDamage) -> None:
         self._log = log
+        self._damage = damage
         self._queues = queues
         self._unpacker = unpacker
 
@@ -95,6 +97,7 @@ class MessageLookup:
 
         Raises:
             BatchEncrypted: the message is in an encrypted batch.
+            RecordsDamaged: the record is known to be damaged, and another copy of the log may repair it.
         """
         record = self._record_at(physical, wait)
         if record is None:
@@ -116,6 +119,7 @@ class MessageLookup:
         log = self._log
         if not log.min_offset <= physical <= log.end_offset - MIN_RECORD_BYTES:
             return None
+        self._damage.check(physical, 1)
         size, magic = peek(log.read(physical, BLANK_BYTES, wait=wait), 0)
         budget = self._readable_end(physical) - physical
         if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_RECORD_BYTES <= size <= budget:

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from raptormq.storage.fs import Buffer, DiskUsage, Extent, PagesMissing
 from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES
+from raptormq.storage.read.known_damage import KnownDamage, records_damaged
 from raptormq.storage.records import are_valid_records, peek_properties
 
 
@@ -142,13 +143,21 @@ class PropertyFilter(Protocol):
 
 
 def scan_properties(
-    log: CommitLog, items: Buffer, max_count: int, max_bytes: int, wanted: PropertyFilter, *, wait: bool
+    log: CommitLog,
+    items: Buffer,
+    max_count: int,
+    max_bytes: int,
+    wanted: PropertyFilter,
+    damage: KnownDamage,
+    *,
+    wait: bool,
 ) -> tuple[list[Buffer], int, int]:
     """Return the matching records among those of ``items``, the number of items scanned, and the bytes of the records.
 
-    Damaged records are skipped.
+    Damaged records are skipped, except for those that another copy of the log may repair.
 
     Raises:
+        RecordsDamaged: the first record may be repaired from another copy.
         PagesMissing: ``wait`` is false and the call would block on the disk; it names all extents of the scan.
         StorageError: the disk cannot read the records.
     """
@@ -167,11 +176,16 @@ def scan_properties(
         except PagesMissing as error:
             missing += error.extents
             continue
+        is_valid = log.is_resident(physical) or are_valid_records(record, physical)
+        if damage.covers(physical, size) or (not is_valid and damage.found(physical, size)):
+            if not done and not missing:
+                raise records_damaged(physical)
+            break
         properties = bytes(peek_properties(record))
         properties_bytes += len(properties)
         if properties_bytes > wanted.max_scanned_bytes and properties_bytes > len(properties):
             break
-        if wanted.wants(properties) and (log.is_resident(physical) or are_valid_records(record, physical)):
+        if is_valid and wanted.wants(properties):
             if found and total + size > max_bytes:
                 break
             found.append(record)

@@ -1,6 +1,7 @@
 """Reads messages from a queue: its items, filtered by tag hash, then their records. Resident records are not copied.
 
-Damaged records and queue items are skipped and logged; consumers get the messages before and after them.
+Damaged records and queue items are skipped and logged; consumers get the messages before and after them. A record that
+another copy of the log may repair is not skipped: the read ends before it, or fails if it is the first one.
 
 Source of the outcomes and limits: Apache RocketMQ ``DefaultMessageStore.getMessage``.
 """
@@ -15,6 +16,7 @@ from raptormq.storage.log import CommitLog
 from raptormq.storage.queue import FILLER_SIZE, ITEM, ITEM_BYTES, BatchConsumeQueue, ConsumeQueue, QueueTable
 from raptormq.storage.read.batch_reader import BatchReader
 from raptormq.storage.read.batch_unpacker import BatchUnpacker
+from raptormq.storage.read.known_damage import KnownDamage
 from raptormq.storage.read.options import GetResult, GetStatus, PropertyFilter, ReadOptions, scan_properties
 from raptormq.storage.read.skipped_records import SkippedRecords
 from raptormq.storage.records import are_valid_records, peek_store_timestamp
@@ -28,17 +30,19 @@ SCAN_ITEMS = 800
 class QueueReader:
     """Answers reads from ``queues`` and ``log``."""
 
-    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker) -> None:
+    def __init__(self, log: CommitLog, queues: QueueTable, unpacker: BatchUnpacker, damage: KnownDamage) -> None:
         self._log = log
         self._queues = queues
+        self._damage = damage
         self.skipped = SkippedRecords()
-        self._batches = BatchReader(log, queues.files, queues.batch_search, self.skipped, unpacker)
+        self._batches = BatchReader(log, queues.files, queues.batch_search, self.skipped, unpacker, damage)
 
     def get(self, topic: str, queue_id: int, offset: int, options: ReadOptions, *, wait: bool) -> GetResult:
         """Return the messages that ``options`` select, from ``offset`` on.
 
         Raises:
             PagesMissing: ``wait`` is false and the call would block on the disk.
+            RecordsDamaged: the first record is damaged, and another copy of the log may repair it.
             StorageError: the disk cannot read the records.
         """
         max_count, max_bytes, tag_filter = options.max_count, options.max_bytes, options.tags
@@ -69,17 +73,26 @@ class QueueReader:
         if are_copies and not options.copies:
             raise PagesMissing([], size=size)
         buffers = self._read(places, wait)
-        if None in buffers:
+        if None in buffers or not self._damage.is_empty:
             places, *_ = self._select(items, offset, max_count, max_bytes, tag_filter, merge=False)
             buffers = self._read(places, wait)
-            damaged = "skipped %d damaged records of %s/%d from offset %d on"
-            self.skipped.count(buffers.count(None), damaged, topic, queue_id, offset)
-        intact = [buffer for buffer in buffers if buffer is not None]
+            count = self._damage.readable_count(places, buffers)
+            places, next_offset, found, size = self._select(items, offset, count, max_bytes, tag_filter, merge=False)
+            buffers = buffers[:count]
+        intact = self._without_damaged(queue, offset, buffers)
         if len(intact) < len(buffers):
             found, size = len(intact), sum(map(len, intact))
         status = GetStatus.FOUND if intact else GetStatus.MESSAGE_WAS_REMOVING
         copied_bytes = size if are_copies else 0
         return GetResult(status, intact, next_offset, low, high, found, size, copied_bytes=copied_bytes)
+
+    def _without_damaged(self, queue: ConsumeQueue, offset: int, buffers: list[Buffer | None]) -> list[Buffer]:
+        """Return the intact records among ``buffers``, and count the others as skipped."""
+        intact = [buffer for buffer in buffers if buffer is not None]
+        if skipped := len(buffers) - len(intact):
+            where = queue.topic, queue.queue_id, offset
+            self.skipped.count(skipped, "skipped %d damaged records of %s/%d from offset %d on", *where)
+        return intact
 
     def _get_filtered(
         self,
@@ -95,7 +108,9 @@ class QueueReader:
         are_copies = not self._log.is_resident(ITEM.unpack_from(items)[0])
         if are_copies and not options.copies:
             raise PagesMissing([])
-        found, done, size = scan_properties(self._log, items, options.max_count, options.max_bytes, wanted, wait=wait)
+        found, done, size = scan_properties(
+            self._log, items, options.max_count, options.max_bytes, wanted, self._damage, wait=wait
+        )
         status = GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE
         copied_bytes = size if are_copies else 0
         return GetResult(status, found, offset + done, *bounds, len(found), size, copied_bytes=copied_bytes)

@@ -21,7 +21,7 @@ from raptormq.storage.records.parser import (
     peek_properties,
     peek_store_timestamp,
 )
-from raptormq.storage.records.raw_range import last_record_end, next_record_end, parse_range
+from raptormq.storage.records.raw_range import last_record_end, next_record_end, parse_range, valid_end
 from raptormq.storage.records.scanner import ConcurrentScanner, DamagedRange, LogScanner
 
 __all__ = [
@@ -49,4 +49,5 @@ __all__ = [
     "peek_physical_offset",
     "peek_properties",
     "peek_store_timestamp",
+    "valid_end",
 ]

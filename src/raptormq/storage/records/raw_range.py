@@ -59,6 +59,26 @@ def last_record_end(data: Buffer, offset: int, segment_size: int) -> int:
     return offset + at
 
 
+def valid_end(data: bytes, offset: int, segment_size: int) -> tuple[int, bool]:
+    """Return the log offset after the last valid record or filler of ``data``, which begins at log offset ``offset``,
+    and whether ``data`` ends within the record after it. If it does not, and more bytes follow, that record is damaged.
+    """
+    at, size = 0, len(data)
+    try:
+        while at < size:
+            if at + BLANK_BYTES > size:
+                return offset + at, True
+            length = next_record_end(data, at, offset + at, segment_size)
+            if peek(data, at)[1] != BLANK_MAGIC:
+                if at + length > size:
+                    return offset + at, True
+                parse_record(data, at, offset + at)
+            at += length
+    except RecordError:
+        pass
+    return offset + at, False
+
+
 def parse_range(data: bytes, offset: int, segment_size: int, with_bodies: str = "") -> AppendResult:
     """Parse the records of a range and verify their CRCs. The caller sets ``queues`` of the result. Bodies are included
     only for batches and for records of the topic ``with_bodies``.
