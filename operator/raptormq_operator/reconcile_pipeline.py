@@ -19,7 +19,7 @@ from raptormq_operator import pipeline_plan
 from raptormq_operator.cluster_probe import probe_cluster
 from raptormq_operator.conditions import Reason, Verdict
 from raptormq_operator.differences import differences
-from raptormq_operator.driver_progress import DriverProgress
+from raptormq_operator.driver_progress import DriverProgress, Progress
 from raptormq_operator.event_diagnostics import time_of
 from raptormq_operator.kube.errors import Conflict, Invalid, KubeError
 from raptormq_operator.manifests import pipeline as manifests
@@ -100,12 +100,14 @@ class PipelineReconciler:
             refusal = refusal or await self._surround(body, pipeline, afresh=starts)
         wanted_hash = "" if wanted is None else manifests.hash_of(wanted)
         decision = pipeline_plan.decide(pipeline, wanted_hash, seen, before, refusal, self._today())
-        status = decision.status
+        status, verdict = decision.status, decision.verdict
         if status["phase"] == Phase.RUNNING and seen.driver is not None:
             answer = await self._drivers.ask(seen.driver["status"].get("podIP", ""))
             kept = {key: before[key] for key in ("queries", "lag", "rowsPerSecond") if key in before}
             status |= kept if answer is None else answer
-        await self._parts.writer.write(body, status, decision.verdict)
+            if verdict.ready and not _runs_queries(answer, before):
+                verdict = Verdict(Reason.PROGRESSING, f"{verdict.message}; no streaming query has started yet")
+        await self._parts.writer.write(body, status, verdict)
         await self._take(body, decision, wanted, seen.runner(pipeline))
         return self._next((namespace, name), decision, refusal)
 
@@ -305,6 +307,14 @@ class PipelineReconciler:
         if decision.wait_s is not None:
             return max(decision.wait_s, 1.0)
         return RESYNC_S if decision.status["phase"] in (Phase.COMPLETED, Phase.FAILED) else PULSE_S
+
+
+def _runs_queries(answer: Progress | None, before: Manifest) -> bool:
+    """Return whether a driver runs streaming queries. A driver that does not respond now is in the state before."""
+    if answer is not None:
+        return bool(answer.get("queries"))
+    conditions = before.get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _is_driver(pod: Manifest) -> bool:

@@ -86,7 +86,7 @@ def specs(draw: st.DrawFn, kind: str) -> dict[str, Any]:
             spec["groups"] = 2
         if spec.get("metrics", {}).get("port") in (9876, 10909, 10911, 10912):
             del spec["metrics"]
-        if quantity(spec.get("storage", {}).get("size", "1")) == 0:
+        if not 0 < (quantity(spec.get("storage", {}).get("size", "1")) or 0) <= 1 << 50:
             del spec["storage"]
         access = spec.get("accessControl", {})
         if access.get("adminSecretName") == access.get("operatorSecretName"):
@@ -98,6 +98,8 @@ def specs(draw: st.DrawFn, kind: str) -> dict[str, Any]:
 
 def _fit_requests(resources: dict[str, Any]) -> None:
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
+    if (quantity(limits.get("memory")) or 0) < 64 << 20:
+        limits.pop("memory", None)
     for name in requests.keys() & limits.keys():
         if (quantity(requests[name]) or 0) > (quantity(limits[name]) or 0):
             requests[name] = limits[name]

@@ -203,10 +203,30 @@ async def test_a_cluster_that_does_not_answer_is_not_a_missing_topic() -> None:
     assert operator.driver is None
 
 
+async def test_running_driver_is_not_ready_before_its_first_query_runs() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.run_driver()
+    for operator.progress in (None, summary({"queries": []})):
+        await operator.turn()
+        assert operator.status()["phase"] == "Running"
+        assert operator.reason() == (
+            "Progressing",
+            "driver and 1 executors run; no streaming query has started yet",
+        )
+    operator.progress = summary({"queries": [{"name": "q"}]})
+    await operator.turn()
+    assert operator.reason()[0] == "Ready"
+    operator.progress = None
+    await operator.turn()
+    assert operator.reason()[0] == "Ready", "one response is missing"
+
+
 async def test_a_running_driver_survives_the_loss_of_what_it_needed() -> None:
     operator = Operator()
     await operator.turn()
     operator.run_driver()
+    operator.progress = summary({"queries": [{"name": "q"}]})
     operator.admin.topics[operator.broker] = {}
     await operator.turn()
     assert operator.reason()[0] == "Ready"
