@@ -16,7 +16,8 @@ from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.quantity import quantity
 from tests.operator.resources import FILES, SURROUNDINGS, cluster_body, schema
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 def example(name: str) -> list[dict[str, Any]]:
@@ -157,3 +158,22 @@ def test_the_interleaved_example_has_a_node_for_each_master_and_a_copy_on_anothe
     assert sorted(slot for slot in masters if slot is not None) == [0, 1, 2]
     for group in range(cluster.groups):
         assert len({slots[member.name] for member in cluster.group(group)}) == cluster.replicas
+
+
+def test_the_tutorial_uses_the_topic_and_the_pod_of_its_examples() -> None:
+    text = (ROOT / "docs" / "tutorials" / "kubernetes.md").read_text(encoding="utf-8")
+    commands = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))
+    files = re.findall(r"-f (\S+)", commands)
+    applied = [body for file in files for body in yaml.safe_load_all((ROOT / file).read_text(encoding="utf-8"))]
+    made = {
+        kind: {body["metadata"]["name"] for body in applied if body["kind"] == kind}
+        for kind in ("BrokerCluster", "Topic")
+    }
+    assert set(re.findall(r"raptormq (?:produce|consume) ([\w-]+)", commands)) == made["Topic"]
+    assert {name.removesuffix("-namesrv-0") for name in re.findall(r"\S+-namesrv-0", commands)} == made["BrokerCluster"]
+
+
+def test_the_guide_counts_the_definitions_of_the_chart() -> None:
+    text = (ROOT / "docs" / "guides" / "operator.md").read_text(encoding="utf-8")
+    (count,) = re.findall(r"installs (\w+) CustomResourceDefinitions", text)
+    assert count == {2: "two", 3: "three", 4: "four"}[len(list((ROOT / "crds").glob("*.yaml")))]
