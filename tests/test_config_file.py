@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from raptormq.config_file import (
     changed_properties,
     choice,
+    clamp_warnings,
+    clamped,
     dump_settings,
     format_properties,
     integer,
@@ -76,8 +78,46 @@ def test_missing_file_and_binary_file_are_config_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read settings file .*none\.conf: No such file"):
         read_properties(tmp_path / "none.conf")
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"binary\.conf is not UTF-8 text in line 1: save the file as UTF-8$"):
         read_properties(tmp_path / "binary.conf")
+
+
+def test_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("a=1\nb=\ufeff2\n", encoding="utf-8-sig")
+    assert read_properties(path) == {"a": "1", "b": "\ufeff2"}
+    path.write_text("# note\na=1\n", encoding="utf-8-sig")
+    assert read_properties(path) == {"a": "1"}
+    assert changed_properties("\ufeffa=0\nb=2\n", {"a": "1"}) == "a=1\nb=2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# 订单\n  ! 乗\na=1\n", None),
+        ("a=1\n# 订单\nb=订单\n", 3),
+        ("a=1\r\nb=1\r\n订单=2\r\n", 3),
+        ("a=1\nb=2,\\\n  3,\\\n  订单\nc=4\n", 4),
+        ("\n\na=1 # 订单\n", 3),
+    ],
+)
+def test_other_encoding_is_accepted_in_comments_and_refused_in_values_with_the_line(
+    tmp_path: Path, text: str, line: int | None
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes(text.encode("gbk"))
+    if line is None:
+        assert read_properties(path) == {"a": "1"}
+        return
+    with pytest.raises(ConfigError, match=f"broker.conf is not UTF-8 text in line {line}: save the file as UTF-8$"):
+        read_properties(path)
+
+
+def test_comment_behind_a_text_is_refused_and_a_number_sign_is_not() -> None:
+    assert load_settings(Outer, {"name": "a#1"}).name == "a#1"
+    for text in ("a # note", "a\t#note", "a  #"):
+        with pytest.raises(ConfigError, match=r"setting name = .* expected a value without a comment"):
+            load_settings(Outer, {"name": text})
 
 
 def test_defaults_and_groups() -> None:
@@ -99,6 +139,24 @@ def test_sizes(text: str, expected: int) -> None:
 @pytest.mark.parametrize(("text", "expected"), [("2K", 2048), ("15M", 15 << 20), ("256M", 15 << 20), ("1G", 15 << 20)])
 def test_sizes_beyond_a_limit_count_as_it(text: str, expected: int) -> None:
     assert size_up_to(15 << 20)(text) == expected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clamped:
+    ratio: int = setting(75, "ratio", "oldRatio", parse=clamped(10, 95))
+    outer: Outer = field(default_factory=Outer)
+
+
+def test_numbers_beyond_a_range_count_as_its_limit_with_a_warning() -> None:
+    for text, value in (("100", 95), ("-7", 10), ("9", 10), ("96", 95)):
+        assert load_settings(Clamped, {"ratio": text}).ratio == value
+        assert clamp_warnings(Clamped, {"oldRatio": text, "name": "n"}) == [
+            f"setting oldRatio = {text!r} counts as {value}, because the range is 10 to 95"
+        ]
+    assert clamp_warnings(Clamped, {"ratio": "10", "oldRatio": "1"}) == clamp_warnings(Clamped, {"ratio": "95"}) == []
+    for text in ("", "9.5", "95%", str(1 << 31)):
+        with pytest.raises(ConfigError, match=r"setting ratio = .* is not usable: expected a whole number"):
+            load_settings(Clamped, {"ratio": text})
 
 
 def test_a_size_may_be_switched_off_but_not_be_too_small() -> None:

@@ -35,7 +35,7 @@ from raptormq.broker.config import BrokerConfig
 from raptormq.cli.main import cli
 from raptormq.client import ClientConfig, ConsumerConfig, ProducerConfig
 from raptormq.client.metrics import ClientMetrics
-from raptormq.config_file import dump_settings
+from raptormq.config_file import Clamp, Number, dump_settings
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.namesrv.service import NameServer
 
@@ -101,13 +101,21 @@ def _group(cls: type[Any], defaults: dict[str, str]) -> Iterator[str]:
             also = "".join(f", `{alias}`" for alias in aliases)
             in_force = "at once" if field.metadata["live"] else "start"
             shown = f"`{default}`" if default else ""
-            rows.append(f"| `{first}`{also} | {shown} | {in_force} | {_plain(docs.get(field.name, ''))} |")
+            what = _plain(docs.get(field.name, ""))
+            rows.append(f"| `{first}`{also} | {shown} | {_values(field.metadata['parse'])} | {in_force} | {what} |")
     if rows:
         yield f"### {cls.__name__}\n\n{_plain((cls.__doc__ or '').splitlines()[0])}\n"
-        yield "| key | default | in force | what it is |\n|---|---|---|---|"
+        yield "| key | default | values | in force | what it is |\n|---|---|---|---|---|"
         yield "\n".join(rows) + "\n"
     for group in groups:
         yield from _group(group, defaults)
+
+
+def _values(parse: object) -> str:
+    """Return the range of a setting; empty for settings that are not numbers."""
+    if isinstance(parse, Clamp):
+        return f"{parse.minimum} to {parse.maximum} or nearest"
+    return f"{parse.minimum} to {parse.maximum}" if isinstance(parse, Number) else ""
 
 
 def _client_settings(cls: type[Any]) -> str:

@@ -14,6 +14,7 @@ import difflib
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -28,11 +29,15 @@ _PARSE = "parse"
 _LIVE = "live"
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?")
 _COUNT = re.compile(r"([0-9]+)([KM]?)")
+_TRAILING_COMMENT = re.compile(r"\s#")
 _SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _ESCAPED = str.maketrans(
     {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
     | {char: f"\\u{ord(char):04x}" for char in "\v\f\x1c\x1d\x1e\x85\u2028\u2029"}  # these end lines for Python
 )
+_BYTE_ORDER_MARK = "\ufeff"
+_UNDECODED = re.compile("[\udc80-\udcff]")
+"""Bytes that are not UTF-8, as decoded by ``surrogateescape``."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -42,8 +47,9 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def parse_properties(text: str) -> dict[str, str]:
     """Return the pairs of a Java properties text. The last line of a key wins.
 
-    ``#`` and ``!`` start a comment line, ``=`` or ``:`` (or white space) ends the key, a backslash at the end of a
-    line joins the next one and elsewhere escapes a character (``\\uXXXX`` included).
+    A byte order mark at the beginning is skipped. ``#`` and ``!`` start a comment line, ``=`` or ``:`` (or white space)
+    ends the key, a backslash at the end of a line joins the next one and elsewhere escapes a character (``\\uXXXX``
+    included).
 
     Raises:
         ConfigError: an escape is invalid, or is an unpaired surrogate. The message contains the key but not the value.
@@ -62,14 +68,29 @@ def read_properties(path: Path) -> dict[str, str]:
     """Return the pairs of a properties file.
 
     Raises:
-        ConfigError: the file cannot be read or is not UTF-8 text.
+        ConfigError: the file cannot be read, or a line other than a comment is not UTF-8 text.
+    """
+    return parse_properties(read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a properties file. Comments may have any encoding; their bytes that are not UTF-8 are decoded
+    by ``surrogateescape``, so that :func:`write_file` writes them unchanged.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line other than a comment is not UTF-8 text.
     """
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise ConfigError(f"cannot read settings file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"settings file {path} is not UTF-8 text") from error
+    number = 1
+    for raw, line in _raw_and_logical_lines(text):
+        if found := _UNDECODED.search(line):
+            number += raw[: raw.index(found[0])].count("\n")
+            raise ConfigError(f"settings file {path} is not UTF-8 text in line {number}: save the file as UTF-8")
+        number += raw.count("\n")
+    return text
 
 
 def _logical_lines(text: str) -> Iterable[str]:
@@ -81,7 +102,7 @@ def _raw_and_logical_lines(text: str) -> Iterable[tuple[str, str]]:
     held = joined = ""
     for raw in text.splitlines(keepends=True):
         held += raw
-        line = joined + raw.splitlines()[0].lstrip()
+        line = joined + raw.removeprefix(_BYTE_ORDER_MARK).splitlines()[0].lstrip()
         joined = ""
         comment = not line or line[0] in "#!"
         if not comment and (len(line) - len(line.rstrip("\\"))) % 2:
@@ -154,9 +175,9 @@ def changed_properties(text: str, changes: Mapping[str, str]) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace the file ``path`` by ``text`` (UTF-8) atomically; durable on return. Its folder is created if necessary.
-    The permissions of an existing file are kept. A new file is readable only by its owner, because settings may contain
-    secrets.
+    """Replace the file ``path`` by ``text`` (UTF-8, or bytes of :func:`read_text`) atomically; durable on return. Its
+    folder is created if necessary. The permissions of an existing file are kept. A new file is readable only by its
+    owner, because settings may contain secrets.
 
     Raises:
         ConfigError: the folder or the file cannot be written.
@@ -165,7 +186,7 @@ def write_file(path: Path, text: str) -> None:
     try:
         files = DiskFiles(stat.S_IMODE(path.stat().st_mode) if path.exists() else OWNER_ONLY)
         make_durable_folder(files, str(path.parent))
-        replace_file(files, str(path), text.encode())
+        replace_file(files, str(path), text.encode("utf-8", "surrogateescape"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
 
@@ -192,46 +213,83 @@ def switched_off(text: str) -> bool:
     return False
 
 
-def integer(minimum: int, maximum: int) -> Parser:
-    """Return a parser of decimal integers from ``minimum`` to ``maximum``."""
+def plain_text(text: str) -> str:
+    """Return the text unchanged. A comment behind a value is an error: in properties files it is part of the value."""
+    if _TRAILING_COMMENT.search(text):
+        raise ValueError("a value without a comment: comments are lines that begin with #")
+    return text
 
-    def parse(text: str) -> int:
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Number:
+    """A parser of whole numbers from ``minimum`` to ``maximum``."""
+
+    convert: Callable[[str], int]
+    """Raises ValueError for a text that is not a number."""
+    minimum: int
+    maximum: int
+    expected: str
+    """Description of the valid values."""
+
+    def __call__(self, text: str) -> int:
         try:
-            value = int(text)
+            value = self.convert(text)
         except ValueError:
-            value = minimum - 1
-        if not minimum <= value <= maximum:
-            raise ValueError(f"a whole number from {minimum} to {maximum}")
+            value = self.minimum - 1
+        if not self.minimum <= value <= self.maximum:
+            raise ValueError(self.expected)
         return value
 
-    return parse
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clamp:
+    """A parser that replaces a number outside of ``minimum`` to ``maximum`` by the nearest of them. The replacement is
+    reported by :func:`clamp_warnings`.
+    """
+
+    number: Number
+    """Parser of the numbers that are accepted."""
+    minimum: int
+    maximum: int
+    reason: str
+    """Completes the warning: "counts as 95, …"."""
+
+    def __call__(self, text: str) -> int:
+        return min(max(self.number(text), self.minimum), self.maximum)
 
 
-def count(minimum: int, maximum: int) -> Parser:
+def integer(minimum: int, maximum: int) -> Number:
+    """Return a parser of decimal integers from ``minimum`` to ``maximum``."""
+    return Number(int, minimum, maximum, f"a whole number from {minimum} to {maximum}")
+
+
+def clamped(minimum: int, maximum: int) -> Clamp:
+    """Return a parser of decimal integers in which RocketMQ clamps the setting to ``minimum`` to ``maximum``."""
+    return Clamp(integer(-(1 << 31), (1 << 31) - 1), minimum, maximum, f"because the range is {minimum} to {maximum}")
+
+
+def count(minimum: int, maximum: int) -> Number:
     """Return a parser of counts: a whole number, optionally followed by K or M (powers of 1024)."""
-    return _with_unit(_COUNT, minimum, maximum, "a whole number from {} to {}, with K (1024) or M if you like")
+    expected = f"a whole number from {minimum} to {maximum}, with K (1024) or M if you like"
+    return Number(partial(_with_unit, _COUNT), minimum, maximum, expected)
 
 
-def size(minimum: int, maximum: int = 1 << 50) -> Parser:
+def size(minimum: int, maximum: int = 1 << 50) -> Number:
     """Return a parser of byte counts: a whole number, optionally followed by K, M, G or T (powers of 1024)."""
-    return _with_unit(_SIZE, minimum, maximum, "a size in bytes from {} to {}, with K, M or G if you like")
+    expected = f"a size in bytes from {minimum} to {maximum}, with K, M or G if you like"
+    return Number(partial(_with_unit, _SIZE), minimum, maximum, expected)
 
 
-def _with_unit(pattern: re.Pattern[str], minimum: int, maximum: int, expected: str) -> Parser:
-    def parse(text: str) -> int:
-        matched = pattern.fullmatch(text.upper())
-        value = int(matched[1]) * _SIZE_UNITS[matched[2]] if matched else -1
-        if not minimum <= value <= maximum:
-            raise ValueError(expected.format(minimum, maximum))
-        return value
-
-    return parse
+def _with_unit(pattern: re.Pattern[str], text: str) -> int:
+    matched = pattern.fullmatch(text.upper())
+    if matched is None:
+        raise ValueError("no number with a unit")
+    return int(matched[1]) * _SIZE_UNITS[matched[2]]
 
 
-def size_up_to(most: int) -> Parser:
+def size_up_to(most: int) -> Clamp:
     """Return a parser of positive byte counts like :func:`size`; larger values are lowered to ``most``."""
-    parse_any = size(1)
-    return lambda text: min(parse_any(text), most)
+    return Clamp(size(1), 1, most, "because clients accept frames of 16M")
 
 
 def size_or_none(minimum: int) -> Parser:
@@ -261,7 +319,7 @@ def choice(*allowed: str) -> Parser:
 # --- classes of settings --------------------------------------------------------------------------------------------
 
 
-def setting(default: Any, *keys: str, parse: Parser = str, live: bool = False) -> Any:
+def setting(default: Any, *keys: str, parse: Parser = plain_text, live: bool = False) -> Any:
     """Declare a setting: its default or default factory, its key followed by aliases, and its parser.
 
     A parser raises ValueError with a description of the expected value. A ``live`` setting may change while the program
@@ -298,6 +356,21 @@ def load_settings(cls: type[Settings], pairs: Mapping[str, str]) -> Settings:
                 values[field.name] = parse_setting(key, pairs[key], field.metadata[_PARSE])
                 break
     return cls(**values)
+
+
+def clamp_warnings(cls: type[Any], pairs: Mapping[str, str]) -> list[str]:
+    """Return a warning for each value of ``pairs`` that a :class:`Clamp` of the class or its groups replaces. All
+    values must be valid.
+    """
+    warnings: list[str] = []
+    for field, group in _fields(cls):
+        if group:
+            warnings += clamp_warnings(group, pairs)
+            continue
+        parse, key = field.metadata[_PARSE], next(filter(pairs.__contains__, field.metadata[_KEYS]), None)
+        if isinstance(parse, Clamp) and key is not None and (value := parse(pairs[key])) != parse.number(pairs[key]):
+            warnings.append(f"setting {key} = {pairs[key]!r} counts as {value}, {parse.reason}")
+    return warnings
 
 
 def dump_settings(settings: Any) -> dict[str, str]:

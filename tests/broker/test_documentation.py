@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from raptormq.broker.config.config import BrokerConfig
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS
-from raptormq.config_file import known_keys, live_keys
+from raptormq.config_file import clamp_warnings, known_keys, live_keys
+from raptormq.errors import ConfigError
 from raptormq.namesrv.config import NameServerConfig
 from raptormq.transport.tls.settings import TLS_KEYS
 from tests.broker.harness import assembly_of, running
@@ -58,6 +61,22 @@ def test_every_setting_that_is_named_exists() -> None:
 def test_the_settings_without_effect_are_listed() -> None:
     listed = SETTINGS.split("## Settings without effect")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", listed.split("\n\n", 2)[2])) == IGNORED_KEYS
+
+
+def test_limits_of_settings_in_the_guide_are_those_of_the_parsers() -> None:
+    guide = (DOCS / "guides" / "coming-from-rocketmq.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) to (\d+) \| (count|larger|prevent)", guide, re.MULTILINE)
+    assert {"maxMessageSize", "diskMaxUsedSpaceRatio"} <= {row[0] for row in rows}
+    for key, least, most, effect in rows:
+        for value in (int(least), int(most)):
+            BrokerConfig.from_pairs({key: str(value)})
+            assert clamp_warnings(BrokerConfig, {key: str(value)}) == []
+        beyond = {key: str(int(most) + 1)}
+        if effect == "prevent":
+            with pytest.raises(ConfigError, match=key):
+                BrokerConfig.from_pairs(beyond)
+        else:
+            assert len(clamp_warnings(BrokerConfig, beyond)) == 1
 
 
 def test_the_settings_that_change_at_once_are_listed() -> None:

@@ -254,7 +254,7 @@ async def test_a_refusal_is_tried_again_and_logged_once(
     await server.server.stop()
 
 
-@pytest.mark.parametrize("name", ["no-such-host.invalid", "two..dots"])
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64])
 async def test_a_name_that_cannot_be_resolved_does_not_stop_the_others(tmp_path: Path, name: str) -> None:
     server = await NameServer().started()
     async with running(tmp_path, {"namesrvAddr": f"{name}:9876;{server.address}"}), asyncio.timeout(10):

@@ -112,3 +112,66 @@ def test_home_folder_in_a_path_is_that_of_the_user(
     done = raptormq("broker", "-c", conf, "--log-level", "error", "-n", "")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
     assert f"{path} means {tmp_path / 'store'}, but the path {work / path} exists" in done.stderr.decode()
+
+
+PUBLISHED = """\ufeffbrokerClusterName=DefaultCluster
+#所属集群名字
+brokerName=broker-a
+brokerId=0
+autoCreateTopicEnable=true
+listenPort=0
+deleteWhen=04
+fileReservedTime=120
+mapedFileSizeCommitLog=1073741824
+mapedFileSizeConsumeQueue=300000
+diskMaxUsedSpaceRatio=100
+registerNameServerPeriod=5000
+timerPrecisionMs=10
+haHousekeepingInterval=5000
+maxMessageSize=65536
+brokerRole=ASYNC_MASTER
+flushDiskType=ASYNC_FLUSH
+"""
+
+
+def test_published_file_starts_with_a_warning_for_each_value_that_is_replaced(serving: Serve, tmp_path: Path) -> None:
+    conf, log = tmp_path / "broker.conf", tmp_path / "log"
+    more = f"bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nmetricsPort=-1\nstorePathRootDir={tmp_path}/store\n"
+    before, comment, after = PUBLISHED.partition("#所属集群名字")
+    conf.write_bytes(before.encode() + comment.encode("gbk") + (after + more).encode())
+    with log.open("w") as stderr, serving("broker", "-c", str(conf), "-n", "", stderr=stderr):
+        pass
+    warnings = [line.split(": ", 1)[1] for line in log.read_text().splitlines() if " WARNING raptormq.cli" in line]
+    assert [warning.split()[1] for warning in warnings] == [
+        "registerNameServerPeriod",
+        "timerPrecisionMs",
+        "diskMaxUsedSpaceRatio",
+        "haHousekeepingInterval",
+        "mapedFileSizeConsumeQueue",
+    ]
+    assert "setting diskMaxUsedSpaceRatio = '100' counts as 95, because the range is 10 to 95" in warnings
+
+
+@pytest.mark.parametrize(
+    ("pairs", "complaint"),
+    [
+        ({"brokerIP1": "127.0.0.1 # comment"}, "setting brokerIP1 = '127.0.0.1 # comment' is not usable"),
+        (
+            {"brokerIP1": "your_ip"},
+            "setting brokerIP1 = 'your_ip' is not usable: expected a host name or an IP address",
+        ),
+        (
+            {"namesrvAddr": "10.0.0.7:9876,10.0.0.8:9876"},
+            "is not usable: expected host:port, or several separated by ;",
+        ),
+        ({"brokerName": "a|b"}, "setting brokerName = 'a|b' is not usable as a name"),
+    ],
+)
+def test_values_that_no_client_could_use_are_one_line(
+    raptormq: Run, tmp_path: Path, pairs: dict[str, str], complaint: str
+) -> None:
+    base = {"listenPort": "0", "metricsPort": "-1", "storePathRootDir": str(tmp_path / "store")}
+    done = raptormq("broker", "-c", write(tmp_path / "broker.conf", **base, **pairs), "--log-level", "error")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+    assert complaint in done.stderr.decode()
+    assert not (tmp_path / "store").exists()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from raptormq.config_file import format_properties, integer, parse_properties
+from raptormq.config_file import clamped, format_properties, parse_properties
 from raptormq_operator.manifests.metadata import Manifest, metadata
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, Member
@@ -92,8 +92,8 @@ DENIED_NAME_SERVER_KEYS = _ACCESS_KEYS | frozenset(
 DENIED_NAME_SERVER_PREFIXES = ("tls.",)
 _REGISTRATION_KEY = "registerNameServerPeriod"
 _DEFAULT_PERIOD = "10000"
-_PERIOD_MS = integer(10_000, 60_000)
-"""Valid range of the registration period in ms."""
+_PERIOD_MS = clamped(10_000, 60_000)
+"""Parser of the registration period in ms, as in brokers."""
 _MOST_KEPT_MIB, _LEAST_KEPT_MIB = 1024, 96
 """Default and minimum amount of message data that brokers keep in the page cache, in MiB."""
 _SPEC_FIELDS = dict.fromkeys(_ACCESS_KEYS | {"aclEnable"}, "spec.accessControl") | {

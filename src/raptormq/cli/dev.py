@@ -188,7 +188,7 @@ def dev(
     pairs = read_properties(config_file) if config_file is not None else {}
     config = options.broker_config(pairs, "127.0.0.1:9876")  # report invalid settings before the start
     pairs |= own_credentials(config.security)
-    for warning in start_warnings(pairs):
+    for warning in start_warnings(config):
         logger.warning("%s", warning)
     if members > 1:
         group = GroupOptions(data_dir, host, broker_port, metrics_port, members, log_level)

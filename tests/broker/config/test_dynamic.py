@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.config.config import BrokerConfig, load_broker_config
+from raptormq.broker.config import BrokerConfig, load_broker_config
 from raptormq.broker.config.dynamic import RunningConfig
 from raptormq.errors import ConfigError
 
@@ -114,3 +114,18 @@ def test_what_no_request_may_change(path: Path) -> None:
     assert running.forbidden(pairs) == ["storePathRootDir", "rocketmqHome", "configBlackList"]
     security = ["peerSecurityTransition", "authenticationEnabled", "useTLS"]
     assert running.forbidden(dict.fromkeys(security, "false")) == security
+
+
+def test_comment_in_another_encoding_and_byte_order_mark_survive_a_change(path: Path) -> None:
+    comment = "# 订单 \\\n".encode("gbk")
+    path.write_bytes(b"\xef\xbb\xbf" + comment + b"brokerName=broker-a\n")
+    RunningConfig(loaded(path)).update({"traceOn": "false"})
+    assert path.read_bytes() == b"\xef\xbb\xbf" + comment + b"brokerName=broker-a\ntraceOn=false\n"
+
+
+@pytest.mark.parametrize("key", ["brokerName", "brokerClusterName"])
+def test_name_that_is_refused_for_a_new_store_is_refused_as_a_change(path: Path, key: str) -> None:
+    running = RunningConfig(loaded(path))
+    with pytest.raises(ConfigError, match=f"setting {key} = 'a b' is not usable as a name"):
+        running.update({key: "a b"})
+    assert running.update({key: "a-b"}) == {key}

@@ -198,6 +198,17 @@ async def test_settings_without_effect_are_remembered(tmp_path: Path) -> None:
     assert "transientStorePoolEnable" not in pairs  # the group was not created
 
 
+async def test_response_to_a_change_names_values_that_count_as_a_limit(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        changed = await peer.call(RequestCode.UPDATE_BROKER_CONFIG, None, b"diskMaxUsedSpaceRatio=100\n")
+        pairs = parse_properties((await peer.call(RequestCode.GET_BROKER_CONFIG)).body.decode())
+    assert (changed.code, changed.remark) == (
+        0,
+        "setting diskMaxUsedSpaceRatio = '100' counts as 95, because the range is 10 to 95",
+    )
+    assert pairs["diskMaxUsedSpaceRatio"] == "95"
+
+
 async def test_settings_in_force(tmp_path: Path) -> None:
     async with running(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as broker, connected(broker) as peer:
         answer = await peer.call(RequestCode.GET_BROKER_CONFIG)

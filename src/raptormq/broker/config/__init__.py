@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raptormq.broker.config.broker_conf import load_broker_config, start_warnings
 from raptormq.broker.config.config import (
     MAX_ANSWER_BYTES,
     QUEUE_LOCK_MS,
@@ -15,8 +16,6 @@ from raptormq.broker.config.config import (
     StorageSettings,
     TimerSettings,
     TransactionSettings,
-    load_broker_config,
-    start_warnings,
     warnings_for,
 )
 from raptormq.broker.config.dynamic import RunningConfig

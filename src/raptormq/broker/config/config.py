@@ -18,16 +18,23 @@ from pathlib import Path
 from raptormq.broker.addresses import own_address
 from raptormq.broker.config.ha import SYNC_MASTER, HaSettings
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS, refuse_unsupported
+from raptormq.broker.config.names import host, name_servers
+from raptormq.broker.config.old_queue_size import (
+    OLD_QUEUE_SIZE,
+    QUEUE_FILE_BYTES,
+    QUEUE_SIZE,
+    is_size_of_queue_files,
+)
 from raptormq.broker.config.replication import ReplicationSettings
 from raptormq.config_file import (
     choice,
+    clamped,
     count,
     integer,
     known_keys,
     load_settings,
     parse_bool,
     parse_setting,
-    read_properties,
     setting,
     size,
     size_or_none,
@@ -43,13 +50,13 @@ from raptormq.transport.tls import TLS_KEYS, ClientTls, ServerTls, client_tls, s
 MAX_ANSWER_BYTES = 15 << 20
 """Maximum size of a response with more than one message. Clients accept frames of up to 16 MiB."""
 _TRANSFER = size_up_to(MAX_ANSWER_BYTES)
-_CAPPED_KEYS = ("maxTransferBytesOnMessageInMemory", "maxTransferBytesOnMessageInDisk")
 _PORT = integer(0, 65_535)
 _COUNT = count(1, 1_000_000)
 _PERIOD_MS = integer(1, 86_400_000)
 _PERCENT = integer(0, 100)
 QUEUE_LOCK_MS = 60_000
 PEER_TRANSITION_KEY = "peerSecurityTransition"
+_QUEUE_FILE_BYTES = 6_000_000
 _LEAST_KEPT_BYTES = 96 << 20
 """Minimum of ``logBytesKeptInPageCache``. The newest 64 to 80 MiB of the log are always mapped, so no page could be
 released with a smaller value.
@@ -77,18 +84,22 @@ def _delay_levels(text: str) -> str:
     return text
 
 
+def _name_servers_of_environment() -> str:
+    return str(parse_setting("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR", ""), name_servers))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Identity of the broker, and the name servers it registers with."""
 
-    cluster_name: str = setting("DefaultCluster", "brokerClusterName")
-    broker_name: str = setting(socket.gethostname, "brokerName")
+    cluster_name: str = setting("DefaultCluster", "brokerClusterName", parse=str)
+    broker_name: str = setting(socket.gethostname, "brokerName", parse=str)
     broker_id: int = 0
     """0 for a master, ``brokerId`` for a slave."""
-    name_servers: str = setting(lambda: os.environ.get("NAMESRV_ADDR", ""), "namesrvAddr")
+    name_servers: str = setting(_name_servers_of_environment, "namesrvAddr", parse=name_servers)
     """``host:port`` entries separated by ``;``. Names are resolved at every registration. The broker registers with all
     addresses of a name."""
-    register_period_ms: int = setting(30_000, "registerNameServerPeriod", parse=integer(10_000, 60_000))
+    register_period_ms: int = setting(30_000, "registerNameServerPeriod", parse=clamped(10_000, 60_000))
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", parse=_PERIOD_MS)
 
 
@@ -99,7 +110,7 @@ class NetworkSettings:
     bind_address: str = setting("0.0.0.0", "bindAddress")
     listen_port: int = setting(10_911, "listenPort", parse=_PORT)
     """0 selects a free port (tests, embedding)."""
-    advertised_host: str = setting(own_address, "brokerIP1")
+    advertised_host: str = setting(own_address, "brokerIP1", parse=host)
     """Host name or address in routes and message ids. Clients connect to it."""
     max_connections: int = setting(20_000, "maxConnections", parse=_COUNT)
     idle_seconds: int = setting(120, "serverChannelMaxIdleTimeSeconds", parse=integer(1, 86_400))
@@ -224,7 +235,7 @@ class TimerSettings:
 
     enabled: bool = setting(True, "timerWheelEnable", parse=parse_bool, live=True)
     max_delay_s: int = setting(259_200, "timerMaxDelaySec", parse=integer(1, 315_360_000), live=True)
-    precision_ms: int = setting(1_000, "timerPrecisionMs", parse=integer(100, 60_000))
+    precision_ms: int = setting(1_000, "timerPrecisionMs", parse=clamped(100, 60_000))
     """Granularity of delivery times, in ms. A message is delivered at most this late, and never early."""
     recall: bool = setting(False, "recallMessageEnable", parse=parse_bool, live=True)
     recall_names_topic: bool = setting(True, "appendTopicForTimerDeleteKey", parse=parse_bool, live=True)
@@ -255,9 +266,7 @@ class StorageSettings:
     segment_bytes: int = setting(
         1 << 30, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", parse=size(1 << 16, 1 << 31)
     )
-    queue_file_bytes: int = setting(
-        6_000_000, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", parse=size(20, 1 << 31)
-    )
+    queue_file_bytes: int = setting(_QUEUE_FILE_BYTES, QUEUE_SIZE, OLD_QUEUE_SIZE, parse=QUEUE_FILE_BYTES)
     batch_queue_file_bytes: int = setting(13_800_000, "mapperFileSizeBatchConsumeQueue", parse=size(46, 1 << 31))
     flush_disk_type: str = setting("ASYNC_FLUSH", "flushDiskType", parse=choice("ASYNC_FLUSH", "SYNC_FLUSH"))
     flush_interval_ms: int = setting(500, "flushIntervalCommitLog", parse=_PERIOD_MS)
@@ -266,9 +275,9 @@ class StorageSettings:
     retention_hours: int = setting(72, "fileReservedTime", parse=integer(1, 1_000_000), live=True)
     delete_when: str = setting("04", "deleteWhen", parse=_hours, live=True)
     clean_period_ms: int = setting(10_000, "cleanResourceInterval", parse=_PERIOD_MS)
-    disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=integer(10, 95), live=True)
-    disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=integer(30, 99), live=True)
-    disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=integer(35, 100), live=True)
+    disk_used_percent_clean: int = setting(75, "diskMaxUsedSpaceRatio", parse=clamped(10, 95), live=True)
+    disk_used_percent_forced: int = setting(85, "diskSpaceCleanForciblyRatio", parse=clamped(30, 99), live=True)
+    disk_used_percent_full: int = setting(90, "diskSpaceWarningLevelRatio", parse=clamped(35, 100), live=True)
     delay_levels: str = setting(DEFAULT_LEVELS, "messageDelayLevel", parse=_delay_levels)
     max_open_queue_files: int = setting(16_384, "maxOpenQueueFiles", parse=_COUNT)
     kept_page_bytes: int = setting(1 << 30, "logBytesKeptInPageCache", parse=size_or_none(_LEAST_KEPT_BYTES))
@@ -281,6 +290,12 @@ class StorageSettings:
     """Maximum rate at which closed segments are checked for damage, in bytes per second. 0 disables the checks."""
     scrub_hours: int = setting(168, "scrubIntervalHours", parse=integer(0, 8_760), live=True)
     """Minimum time between the beginnings of two checks of the whole log, in hours."""
+
+    def settle_queue_file_size(self, pairs: Mapping[str, str]) -> None:
+        """Return to the default size of queue files if only the old key sets it and no file has that size."""
+        old = pairs.get(OLD_QUEUE_SIZE)
+        if old is not None and QUEUE_SIZE not in pairs and not is_size_of_queue_files(old, self.root_dir):
+            self.queue_file_bytes = _QUEUE_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,10 +354,17 @@ class BrokerConfig:
             tls = tls and replace(tls, in_transition=True)
             outgoing_tls = outgoing_tls and replace(outgoing_tls, in_transition=True)
         settings = replace(settings, tls=tls, outgoing_tls=outgoing_tls, given=dict(pairs), path=path)
+        settings.storage.settle_queue_file_size(pairs)
         _check_ha(settings)
         if settings.ha.is_slave:
             settings = replace(settings, identity=replace(settings.identity, broker_id=settings.ha.broker_id))
         return settings
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The settings that name the broker, its cluster and its group, by key."""
+        names = {"brokerName": self.identity.broker_name, "brokerClusterName": self.identity.cluster_name}
+        return names | ({"dLegerGroup": self.replication.group} if self.replication.enabled else {})
 
     @property
     def needs_ha_port(self) -> bool:
@@ -384,34 +406,3 @@ def _check_ha(config: BrokerConfig) -> None:
 def warnings_for(pairs: Mapping[str, str]) -> list[str]:
     """Return one warning for each key that neither this broker nor Apache RocketMQ supports."""
     return unknown_key_warnings(pairs, known_keys(BrokerConfig) | IGNORED_KEYS | TLS_KEYS)
-
-
-def start_warnings(pairs: Mapping[str, str]) -> list[str]:
-    """Return the warnings to print at the start: unknown keys, and sizes above the limit."""
-    capped = [
-        f"setting {key} = {pairs[key]!r} is reduced to {MAX_ANSWER_BYTES >> 20}M, because clients accept frames of 16M"
-        for key in _CAPPED_KEYS
-        if key in pairs and parse_setting(key, pairs[key], size(1)) > MAX_ANSWER_BYTES
-    ]
-    return warnings_for(pairs) + capped + _transition_warning(pairs)
-
-
-def _transition_warning(pairs: Mapping[str, str]) -> list[str]:
-    if not parse_setting(PEER_TRANSITION_KEY, pairs.get(PEER_TRANSITION_KEY, "false"), parse_bool):
-        return []
-    text = (
-        f"{PEER_TRANSITION_KEY} = true: requests of other brokers of the group are accepted without signature and"
-        " encryption; remove it when all brokers have the new settings"
-    )
-    return [text]
-
-
-def load_broker_config(path: Path | None, overrides: Mapping[str, str] | None = None) -> tuple[BrokerConfig, list[str]]:
-    """Return the settings of ``broker.conf`` (or the defaults) with ``overrides``, and the warnings to print.
-
-    Raises:
-        ConfigError: the file cannot be read or a value is invalid.
-    """
-    pairs = read_properties(path) if path is not None else {}
-    pairs |= overrides or {}
-    return BrokerConfig.from_pairs(pairs, path), start_warnings(pairs)

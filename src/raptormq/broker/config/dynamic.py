@@ -12,7 +12,8 @@ from pathlib import Path
 
 from raptormq.broker.config.config import PEER_TRANSITION_KEY, BrokerConfig, warnings_for
 from raptormq.broker.config.ignored_keys import IGNORED_KEYS
-from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, write_file
+from raptormq.broker.config.names import refused_names
+from raptormq.config_file import change_live, changed_properties, dump_settings, first_keys, read_text, write_file
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
 from raptormq.security.settings import ACCESS_KEYS
@@ -61,6 +62,8 @@ class RunningConfig:
             raise ConfigError(unknown[0].replace(" is ignored", ""))
         changes = {self._first_keys.get(key, key): value for key, value in pairs.items()}
         wanted = BrokerConfig.from_pairs(self._given | changes)
+        if refused := refused_names({key: name for key, name in wanted.names.items() if key in changes}):
+            raise ConfigError(refused[0])
         if self._config.path is not None:
             _write(self._config.path.resolve(), changes)
         self._given |= changes
@@ -75,8 +78,4 @@ class RunningConfig:
 
 
 def _write(path: Path, changes: Mapping[str, str]) -> None:
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read settings file {path}: {error}") from error
-    write_file(path, changed_properties(text, changes))
+    write_file(path, changed_properties(read_text(path) if path.exists() else "", changes))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from raptormq.broker.config.names import address
 from raptormq.config_file import choice, integer, parse_bool, setting, size
 from raptormq.errors import ConfigError
-from raptormq.transport.pool import parse_address
 
 ASYNC_MASTER, SYNC_MASTER, SLAVE = "ASYNC_MASTER", "SYNC_MASTER", "SLAVE"
 MAX_TRANSFER_BYTES = (4 << 20) - 12
@@ -49,7 +49,8 @@ class HaSettings:
     heartbeat_ms: int = setting(5_000, "haSendHeartbeatInterval", parse=_INTERVAL_MS)
     """Heartbeat interval of master and slave on an idle connection, in ms."""
     housekeeping_ms: int = setting(20_000, "haHousekeepingInterval", parse=_INTERVAL_MS)
-    """Time in ms after which a connection without received bytes is closed."""
+    """Time in ms after which a connection without received bytes is closed; twice ``haSendHeartbeatInterval`` if it is
+    not above it."""
     transfer_bytes: int = setting(32_768, "haTransferBatchSize", parse=size(1, MAX_TRANSFER_BYTES))
     """Maximum number of bytes in one push."""
     max_gap_bytes: int = setting(256 << 20, "haMaxGapNotInSync", "haSlaveFallbehindMax", parse=size(1))
@@ -73,6 +74,13 @@ class HaSettings:
     def is_slave(self) -> bool:
         """Whether the broker is a slave."""
         return self.role == SLAVE
+
+    @property
+    def silence_ms(self) -> int:
+        """Time in ms after which a connection without received bytes is closed. It is above the heartbeat interval:
+        otherwise idle connections would be closed between two heartbeats.
+        """
+        return self.housekeeping_ms if self.housekeeping_ms > self.heartbeat_ms else 2 * self.heartbeat_ms
 
     @property
     def needed_slaves(self) -> int:
@@ -101,11 +109,6 @@ class HaSettings:
                     " or slave by election; remove brokerRole"
                 )
             return
-        if self.housekeeping_ms <= self.heartbeat_ms:
-            raise ConfigError(
-                f"haHousekeepingInterval = {self.housekeeping_ms} is not above haSendHeartbeatInterval ="
-                f" {self.heartbeat_ms}: connections would be closed between two heartbeats"
-            )
         if not self.is_slave:
             return
         if self.broker_id <= 0:
@@ -117,6 +120,6 @@ class HaSettings:
             raise ConfigError("brokerRole = SLAVE needs namesrvAddr: a slave looks up the address of its master there")
         if self.master_address:
             try:
-                parse_address(self.master_address)
+                address(self.master_address)
             except ConfigError as error:
                 raise ConfigError(f"setting haMasterAddress: {error}") from None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from raptormq.broker.config.names import address as split_address
 from raptormq.config_file import integer, parse_bool, setting
 from raptormq.errors import ConfigError
-from raptormq.transport.pool import parse_address
 
 _PEER = re.compile(r"([A-Za-z]+[0-9]+)-(.+)")
 _INTERVAL_MS = integer(10, 60_000)
@@ -24,7 +24,7 @@ class ReplicationSettings:
 
     enabled: bool = setting(False, "enableDLegerCommitLog", parse=parse_bool)
     """Whether the broker is a member of a group. Each member has a copy of the commit log."""
-    group: str = setting("", "dLegerGroup")
+    group: str = setting("", "dLegerGroup", parse=str)
     """Name of the group, the same for all members, usually the broker name."""
     peers: str = setting("", "dLegerPeers")
     """The members, ``n0-host:port;n1-host:port;n2-host:port``, an odd number. Only members connect to these ports,
@@ -86,7 +86,7 @@ class ReplicationSettings:
             )
         if self.leader_address:
             try:
-                parse_address(self.leader_address)
+                split_address(self.leader_address)
             except ConfigError as error:
                 raise ConfigError(f"setting dLegerLeaderAddress: {error}") from None
         if self.election_ms < 2 * self.heartbeat_ms:
@@ -109,7 +109,7 @@ def _parse_peers(text: str) -> dict[str, str]:
             raise ConfigError(f"setting dLegerPeers: {entry!r} is not of the form n0-host:port")
         member, address = found[1], found[2]
         try:
-            parse_address(address)
+            split_address(address)
         except ConfigError as error:
             raise ConfigError(f"setting dLegerPeers: {error}") from None
         if member in addresses or address in addresses.values():

@@ -306,7 +306,7 @@ class HaSlave:
         kept = bytearray()
         while True:
             try:
-                async with asyncio.timeout(self._settings.housekeeping_ms / 1000):
+                async with asyncio.timeout(self._settings.silence_ms / 1000):
                     offset, size = PUSH.unpack(await reader.readexactly(PUSH.size))
                     if not 0 <= size <= MAX_PUSH_BYTES or offset < 0:
                         raise ProtocolError(f"received a push of {size} bytes at {offset}: the peer is not an HA port")

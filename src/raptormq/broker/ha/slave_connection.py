@@ -81,7 +81,7 @@ class SlaveConnection:
 
     async def _read_report(self) -> int:
         try:
-            async with asyncio.timeout(self._settings.housekeeping_ms / 1000):
+            async with asyncio.timeout(self._settings.silence_ms / 1000):
                 (end,) = REPORT.unpack(await self._reader.readexactly(REPORT.size))
         except TimeoutError:
             raise ProtocolError("no report arrived for haHousekeepingInterval") from None

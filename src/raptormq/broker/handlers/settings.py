@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raptormq.broker.config import IGNORED_KEYS, RunningConfig
+from raptormq.broker.config import IGNORED_KEYS, BrokerConfig, RunningConfig
 from raptormq.broker.tables import ChangeBarrier
-from raptormq.config_file import parse_properties
+from raptormq.config_file import clamp_warnings, parse_properties
 from raptormq.errors import ConfigError
 from raptormq.logs import get_logger
 from raptormq.protocol.codes import RequestCode, ResponseCode
@@ -29,7 +29,8 @@ class SettingsHandlers:
     async def update(self, connection: Connection, command: RemotingCommand, __: None) -> RemotingCommand:
         """25: change all settings of the body (``key=value`` lines), or none.
 
-        The remark of the response lists the keys that take effect at the next start, and the keys without effect.
+        The remark of the response lists the keys that take effect at the next start, values that are replaced by the
+        limit of their range, and the keys without effect.
         """
         try:
             pairs = parse_properties(command.body.decode("utf-8"))
@@ -45,6 +46,7 @@ class SettingsHandlers:
         remarks = []
         if waiting:
             remarks.append(f"effective at the next start: {', '.join(sorted(waiting))}")
+        remarks += clamp_warnings(BrokerConfig, pairs)
         if idle := pairs.keys() & IGNORED_KEYS:
             remarks.append(f"stored, but without effect in this broker: {', '.join(sorted(idle))}")
         return response_to(command, remark="; ".join(remarks) or None)
