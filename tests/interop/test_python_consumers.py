@@ -16,11 +16,14 @@ from raptormq.client import (
     ConsumerConfig,
     LitePullConsumer,
     Message,
+    MessageExt,
     MessageQueue,
+    Order,
     PopConsumer,
     PoppedMessage,
     Producer,
     PullConsumer,
+    PushConsumer,
     Retry,
     RetryKind,
 )
@@ -227,3 +230,32 @@ async def test_mqadmin_lists_members_that_pop(name_servers: str, tmp_path: Path)
         assert text in connection
     assert "waitAckCount:2" in status
     assert "ClientInstance._refresh_routes" in status  # the stack traces
+
+
+@pytest.mark.parametrize("order", [Order.NONE, Order.BY_QUEUE, Order.BY_KEY])
+async def test_mqadmin_finds_no_fault_in_a_healthy_consumer(name_servers: str, tmp_path: Path, order: Order) -> None:
+    topic = f"healthy-{order.value.lower()}"
+    group, entered, leave = f"g-{topic}", asyncio.Event(), asyncio.Event()
+    await create_topic(name_servers, topic, 2)
+    await send(name_servers, topic, b"0", b"1")
+
+    async def listener(_: list[MessageExt]) -> None:
+        entered.set()
+        await leave.wait()
+
+    config = replace(FAST, order=order)
+    async with PushConsumer(group, name_servers=name_servers, config=config) as consumer:
+        consumer.subscribe(topic, "*", listener)
+        await entered.wait()  # both messages are cached now, and the first is consumed
+        client_id = consumer.describe().client_id
+        assert client_id is not None
+        commands = [["consumerStatus", "-g", group, "-i", client_id], ["consumerStatus", "-g", group]]
+        place = Place(name_servers, "", tmp_path)
+        one, all_members = await asyncio.to_thread(run, build(), place, commands, release=Release.NEWEST)
+        leave.set()
+    assert f"PROP_CONSUMEORDERLY : {'false' if order is Order.NONE else 'true'}" in " ".join(one.split())
+    for text in ("can't lock for a while", "can't consume for a while", "maybe blocked", "still failed"):
+        assert text not in one + all_members
+    assert " 1970" not in one + all_members
+    assert "=1970" not in one + all_members
+    assert ("locked=true" in one) == (order is not Order.NONE)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from raptormq.client import ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
+from raptormq.client.config import Order
+from raptormq.client.consumer.process_queue import now_ms
 from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
@@ -69,3 +72,23 @@ async def test_a_consumer_is_looked_into_and_sent_back(tmp_path: Path) -> None:
     assert json.loads(unheard.body)["consumeResult"] == "CR_LATER"
     assert (queue.topic, sum(progress.values())) == ("t", 3)
     assert listener.bodies[4:7] == [b"0", b"1", b"2"]
+
+
+async def test_running_information_has_the_lock_and_the_times_of_each_queue(tmp_path: Path) -> None:
+    before, started = now_ms(), Listener()
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 2)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            await producer.send(Message("t", b"0"))
+        for order in (Order.NONE, Order.BY_QUEUE):
+            config = replace(FAST, order=order)
+            async with PushConsumer(f"g-{order.value}", name_servers=cluster.name_servers, config=config) as consumer:
+                consumer.subscribe("t", "*", started)
+                await started.until(1 if order is Order.NONE else 2)
+                assert consumer._running is not None
+                info = consumer._running.running_info()
+            assert len(info.queues) >= 2
+            for state in info.queues.values():
+                assert state.is_locked == (order is not Order.NONE)
+                for at_ms in (state.last_lock_ms, state.last_pull_ms, state.last_consume_ms):
+                    assert before <= at_ms <= now_ms()

@@ -11,7 +11,6 @@ hands them over, `consumer.queue_reader` fetches, `consumer.offset_commits` comm
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +23,7 @@ from raptormq.client.consumer.inspection import ConsumerInspection, QueueState, 
 from raptormq.client.consumer.local_offsets import DEFAULT_NAME, LocalOffsets
 from raptormq.client.consumer.offset_commits import OffsetCommitter
 from raptormq.client.consumer.paused_queues import PausedQueues
-from raptormq.client.consumer.process_queue import ProcessQueue
+from raptormq.client.consumer.process_queue import ProcessQueue, now_ms
 from raptormq.client.consumer.queue_reader import PullPace, QueueReader, ReaderContext
 from raptormq.client.consumer.rebalance import Rebalancer
 from raptormq.client.consumer.rebalance_calls import RebalanceCalls
@@ -92,7 +91,7 @@ class GroupMember:
         self.loop = instance.loop
         self._group = group
         self._config = config
-        self._started_ms = time.time_ns() // 1_000_000
+        self._started_ms = now_ms()
         self._subscriptions = subscriptions
         self.ended = asyncio.Event()
         self._consumption = consumption
@@ -211,12 +210,7 @@ class GroupMember:
     def running_info(self) -> RunningInfo:
         """Return the queues, subscriptions and settings for an administrator (307)."""
         queues = {
-            reader.queue: QueueState(
-                reader.process_queue.commit_offset,
-                reader.process_queue.next_offset,
-                reader.process_queue.unfinished_messages,
-                reader.process_queue.unfinished_bytes,
-            )
+            reader.queue: self._queue_state(reader, reader.process_queue)
             for reader in self.rebalancer.readers
             if reader.process_queue is not None
         }
@@ -224,6 +218,20 @@ class GroupMember:
         properties = common_properties(self.instance, CONSUME_PASSIVELY, self._started_ms, orderly=orderly)
         properties["PROP_THREADPOOL_CORE_SIZE"] = str(self._config.concurrency)
         return RunningInfo(queues, list(self._subscriptions.values()), properties)
+
+    def _queue_state(self, reader: QueueReader, process_queue: ProcessQueue) -> QueueState:
+        now, is_ordered = asyncio.get_running_loop().time(), self._config.order is not Order.NONE
+        confirmed_at = self._locks.confirmed_at(reader.queue) if self._locks is not None else None
+        return QueueState(
+            process_queue.commit_offset,
+            process_queue.next_offset,
+            process_queue.unfinished_messages,
+            process_queue.unfinished_bytes,
+            is_locked=is_ordered and (self._locks is None or self._locks.locked_until(reader.queue) > now),
+            last_lock_ms=reader.created_ms if confirmed_at is None else now_ms() - int((now - confirmed_at) * 1000),
+            last_pull_ms=reader.last_pull_ms,
+            last_consume_ms=reader.calls.last_ms,
+        )
 
     async def consume_directly(self, message: MessageExt) -> tuple[str, str]:
         """Call the listener of the message's topic. Return RocketMQ's name of the result, and a remark."""

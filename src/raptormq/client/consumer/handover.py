@@ -120,6 +120,10 @@ class QueueLocks:
         """Return the loop time until which a queue may be read; infinity if locks are not exclusive."""
         return self._confirmed_at.get(queue, -math.inf) + _CONFIRMED_S if self.exclusive else math.inf
 
+    def confirmed_at(self, queue: MessageQueue) -> float | None:
+        """Return the loop time of the request that last confirmed the exclusive lock of a queue; None without one."""
+        return self._confirmed_at.get(queue)
+
     def renew_soon(self) -> None:
         """Renew all locks, and repeat pending unlocks, now."""
         self._wanted.set()

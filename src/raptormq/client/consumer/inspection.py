@@ -86,12 +86,18 @@ def _format_stack(name: str, kind: str, frames: Iterable[FrameType]) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Offsets and unfinished messages of one queue."""
+    """Offsets and unfinished messages of one queue, and the times of its last events in ms since 1970."""
 
     commit_offset: int
     next_offset: int
     unfinished_messages: int
     unfinished_bytes: int
+    is_locked: bool
+    """Whether an ordered consumer may start calls as far as the queue lock is concerned; False for others."""
+    last_lock_ms: int
+    last_pull_ms: int
+    last_consume_ms: int
+    """Last begin or end of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +231,10 @@ def _queue_to_dict(state: QueueState) -> dict[str, Any]:
         "cachedMsgSizeInMiB": state.unfinished_bytes >> 20,
         "commitOffset": state.commit_offset,
         "droped": False,
-        "locked": False,
+        "lastConsumeTimestamp": state.last_consume_ms,
+        "lastLockTimestamp": state.last_lock_ms,
+        "lastPullTimestamp": state.last_pull_ms,
+        "locked": state.is_locked,
     }
 
 

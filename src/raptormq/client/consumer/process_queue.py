@@ -20,17 +20,25 @@ queue; `consumer.listener_pool` reports calls and completion. Source: RocketMQ `
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
+
+
+def now_ms() -> int:
+    """Return the time in ms since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class RunningCalls:
     """Counter of running listener calls."""
 
-    __slots__ = ("_idle", "count", "is_abandoned")
+    __slots__ = ("_idle", "count", "is_abandoned", "last_ms")
 
     def __init__(self) -> None:
         self.count = 0
+        self.last_ms = now_ms()
+        """Time of the last begin or end of a call, or of the creation, in ms since 1970."""
         self.is_abandoned = False
         """True if a call that is no longer counted may still run, because it ignores its cancellation."""
         self._idle: asyncio.Future[None] | None = None
@@ -38,10 +46,12 @@ class RunningCalls:
     def begin(self) -> None:
         """Count one more call."""
         self.count += 1
+        self.last_ms = now_ms()
 
     def end(self) -> None:
         """Count one call less. The end of the last call wakes the waiters."""
         self.count -= 1
+        self.last_ms = now_ms()
         if not self.count and self._idle is not None:
             if not self._idle.done():
                 self._idle.set_result(None)

@@ -47,7 +47,7 @@ from raptormq.client.cluster import ClientInstance, OffsetRequests, QueueOffset,
 from raptormq.client.config import ConsumeFromWhere, ConsumerConfig
 from raptormq.client.consumer.broker_outages import BrokerOutages, Failure
 from raptormq.client.consumer.local_offsets import LocalOffsets
-from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue, RunningCalls
+from raptormq.client.consumer.process_queue import FlowLimits, ProcessQueue, RunningCalls, now_ms
 from raptormq.client.consumer.pull import UNHELD_PAUSE_S, PullRequest, PullResult, PullStatus, pull
 from raptormq.client.description import QueueDescription, ReadState
 from raptormq.client.message import MessageBatch, decode_batches
@@ -216,6 +216,8 @@ class QueueReader:
         """Unfinished messages; None until the start offset is known, and after the queue was dropped."""
         self.calls = RunningCalls()
         """Running listener calls with messages of the queue, also those from before a reset of the offset."""
+        self.created_ms = self.last_pull_ms = now_ms()
+        """Time of the creation and of the last pull request, in ms since 1970."""
         self.is_paused = False
         """True while the application has paused the queue: nothing is fetched, and no call starts."""
         self.locked_until = math.inf
@@ -366,6 +368,7 @@ class QueueReader:
                     self.process_queue = await self._at_start_offset()
                 await self._wait_for_room(self.process_queue)
                 pull_began = clock()
+                self.last_pull_ms = now_ms()
                 self._pace.waiting += 1
                 try:
                     result = await self._pull(self.process_queue.next_offset, self.process_queue.topic_id)
