@@ -259,3 +259,36 @@ async def test_forged_frames_are_refused(tmp_path: Path, access: str) -> None:
         assert processes.log(leader).count("on the port of the group") == 1
         assert (await admin.runtime_info(processes.address(leader)))["dledgerTerm"] == str(head["term"])
         assert await processes.leader(admin) == leader
+
+
+async def test_member_with_another_segment_size_stays_out_of_a_group_that_serves(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, AdminClient(client_config=processes.clients()) as admin:
+        leader = await processes.leader(admin)
+        odd, other = (member for member in processes.ports if member != leader)
+        await processes.stop(odd)
+        processes.wipe(odd)
+        settings = processes.conf(odd).read_text(encoding="utf-8")
+        processes.conf(odd).write_text(settings + "mappedFileSizeCommitLog=16M\n", encoding="utf-8")
+        await processes.start(odd)
+        stated = f"mappedFileSizeCommitLog is {16 << 20} here and {8 << 20} on {{}}, and cannot be changed in a group"
+        while not any(stated.format(member) in processes.log(odd) for member in (leader, other)):
+            await asyncio.sleep(0.02)
+        while (
+            f"mappedFileSizeCommitLog is {8 << 20} here and {16 << 20} on {odd}"
+            not in (await processes.probe(leader, "/replication"))[1]
+        ):
+            await asyncio.sleep(0.02)
+        state = json.loads((await processes.probe(odd, "/replication"))[1])
+        assert "cannot be changed in a group" in state["remark"]
+        assert state["lastOffset"] == 0
+        assert await processes.metric(odd, "replication_conflict") == 1
+        await admin.create_topic("T", 1, 1)
+        async with Producer("senders", client_config=processes.clients()) as producer:
+            await producer.send(Message("T", b"a message"))
+        assert await processes.leader(admin) == leader
+        await processes.stop(odd)
+        processes.conf(odd).write_text(settings, encoding="utf-8")
+        await processes.start(odd)
+        await processes.probed(odd, "/replication/caught-up")
+        while await processes.metric(leader, "replication_conflict"):
+            await asyncio.sleep(0.02)

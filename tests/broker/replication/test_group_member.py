@@ -7,6 +7,7 @@ import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -89,6 +90,48 @@ def test_who_waits_for_a_leader_that_is_cut_off_is_told_so() -> None:
         await group.calm(group.is_whole)
         assert "lonely" not in messages_of(leader), "the tail that no other member had is truncated"
         assert messages_of(leader) == group.acknowledged
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("place", ["length", "body"])
+def test_a_wiped_member_waits_for_the_repair_of_a_damaged_leader_which_keeps_leading(place: str) -> None:
+    async def scenario() -> None:
+        group = Group(3)
+        leader = await formed(group)
+        for _ in range(20):
+            group.send(leader)
+        await group.calm(group.is_whole)
+        damaged: list[tuple[int, int]] = []
+        assert leader.member is not None
+        leader.member.listeners = replace(
+            leader.member.listeners, damage_found=lambda offset, size: damaged.append((offset, size))
+        )
+        wiped = followers(group)[0]
+        wiped.kill()
+        wiped.volume = MemoryFileSystem()
+        at = leader.replica.align(0, 1000)
+        file = leader.volume.open(f"/store/commitlog/{0:020d}")
+        position, size = (at, 4) if place == "length" else (at + 88, 1)
+        before = bytes(file.read_at(position, size))
+        file.write_at(position, [b"\xff" * size], size)
+
+        def is_refused() -> bool:
+            return wiped.member is not None and wiped.member.refused is not None
+
+        await group.calm(lambda: bool(damaged) if place == "length" else is_refused())
+        assert group.leader is leader
+        assert wiped.member is not None
+        if place == "body":
+            assert wiped.member.refused is not None
+            assert (wiped.member.refused.leader, wiped.member.refused.begin) == (leader.id, at)
+            assert f"member {leader.id} has sent a damaged record at offset {at}" in wiped.member.remark
+        else:
+            assert all(offset <= at < offset + length for offset, length in damaged)
+        file.write_at(position, [before], size)
+        await group.calm(lambda: group.is_whole() and messages_of(wiped) == group.acknowledged)
+        assert not is_refused()
+        assert [each.member.halted for each in group.members.values() if each.member is not None] == ["", "", ""]
 
     run(scenario())
 

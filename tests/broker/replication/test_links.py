@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.links import Inbox, Links
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.errors import BodyError
@@ -167,6 +168,8 @@ async def test_a_stranger_is_refused_and_told_of_once(
         assert taken == []
         assert inbox.refused == 2
         assert [reason in record.getMessage() for record in caplog.records].count(True) == 1
+        is_peer_of_other_group = "belongs to group" in reason
+        assert ("dLegerGroup is g here and " in inbox.difference) is is_peer_of_other_group
     finally:
         await server.stop()
 
@@ -291,3 +294,31 @@ async def test_message_that_waits_for_the_disk_is_not_sent_after_a_truncation(fr
     finally:
         await links.close()
         await port.server.stop()
+
+
+async def test_messages_of_a_member_with_other_settings_are_dropped_and_those_without_fields_are_not() -> None:
+    taken: list[Message] = []
+    inbox = Inbox("n1", "g", {"n0": ""}, taken.extend, lambda *_: None, NoQueries(), FixedSettings(1024))
+    connection: Any = None
+
+    def receive(fields: dict[str, str]) -> bool:
+        """Return whether a message with these header fields is accepted."""
+        taken.clear()
+        body = encode_head(MESSAGES[0])
+        inbox.handle(
+            connection,
+            [RemotingCommand(RequestCode.REPLICATE, {"group": "g"} | fields, body, flag=CommandFlag.ONEWAY)],
+        )
+        return bool(taken)
+
+    assert receive({})  # of an earlier release
+    assert receive(FixedSettings(1024).to_fields())
+    assert receive({"segmentSize": "1024"})  # of a release that states less
+    for other in (FixedSettings(2048), FixedSettings(1024, log_format=2)):
+        assert not receive(other.to_fields())
+        assert not receive({})  # a message with bytes of the log, or a confirmation
+        assert "here and 2" in inbox.difference
+        assert "on n0, and cannot be changed in a group" in inbox.difference
+    assert receive(FixedSettings(1024).to_fields())
+    assert receive({})
+    assert inbox.difference == ""

@@ -143,6 +143,8 @@ class GroupMember:
         self.catch_up = CatchUp(rng)
         self.tables_offset: Callable[[], int] = lambda: 0
         """Returns the current value of :attr:`Progress.tables_offset`."""
+        self.difference: Callable[[], str] = lambda: ""
+        """Returns which setting of another member makes this one drop its messages."""
         self.prepares_transfer = False
         """Whether this member is about to propose a transfer of leadership, and takes no requests any more."""
         self.can_dispatch: Callable[[], bool] = lambda: True
@@ -635,7 +637,7 @@ class GroupMember:
         if self.refused is not None and (self.refused.begin < self._store.end_offset or self._replica.leads):
             logger.info("member %s has received the record at offset %d", self.id, self.refused.begin)
             self.refused = None
-        conflict = status.conflict or self._duplicate_ids.check(status, self._clock())
+        conflict = status.conflict or self.difference() or self._duplicate_ids.check(status, self._clock())
         if conflict and conflict != self.conflict:
             logger.error("member %s: %s", self.id, conflict)
         if self.conflict and not conflict:

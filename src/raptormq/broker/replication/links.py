@@ -6,8 +6,9 @@ slices of the memory mapping. If its pages are not resident, a thread reads them
 member are queued behind it, at most :data:`MAX_WAITING`.
 
 A received message is accepted if it belongs to the group and its sender is a member. All others are refused, counted,
-and logged once per peer and reason. A follower also requests the status of the group from the leader on the same
-connection (DESCRIBE_REPLICATION).
+and logged once per peer and reason. Messages of members with other settings are dropped
+(:mod:`~raptormq.broker.replication.fixed_settings`). A follower also requests the status of the group from the leader
+on the same connection (DESCRIBE_REPLICATION).
 
 When the connection to a member ends, new connections are tried until one is open. If one is refused, no process listens
 on the port of the member, so its process has ended, and the owner of the links is notified. Any other end of a
@@ -29,10 +30,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.group_member import InThread
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.errors import BodyError, NoValidCopy, RaptorMQError, ServerError, StorageError
@@ -43,7 +46,7 @@ from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand, SerializeType, request, response_to
 from raptormq.protocol.headers.replication import DescribeReplicationRequestHeader
 from raptormq.protocol.signing import Credentials, CredentialSource
-from raptormq.raft import Append, Message
+from raptormq.raft import Append, AppendResponse, Message
 from raptormq.storage.fs import Buffer, PagesMissing
 from raptormq.storage.replica import Replica
 from raptormq.transport.connection import Connection
@@ -86,6 +89,7 @@ class Links:
         unacknowledged_ms: int = 0,
         process_ended: Callable[[str], None] = lambda _member: None,
         unreadable: Callable[[int, int], None] = lambda _offset, _size: None,
+        fixed: FixedSettings | None = None,
     ) -> None:
         """Create the connections; they are opened when needed.
 
@@ -99,6 +103,7 @@ class Links:
             unacknowledged_ms: a connection is closed if the peer acknowledges no bytes for this time.
             process_ended: called with the id of a member whose process has ended, once per ended connection.
             unreadable: called with offset and size of a range of the log that the disk cannot read.
+            fixed: settings that the other members compare with theirs.
 
         Raises:
             ConfigError: a file of ``tls`` cannot be used.
@@ -123,6 +128,7 @@ class Links:
                 partial(process_ended, member),
                 unreadable,
                 signs=credentials is not None,
+                fixed=fixed,
             )
             for member, address in addresses.items()
         }
@@ -210,9 +216,11 @@ class _Link:
         unreadable: Callable[[int, int], None],
         *,
         signs: bool,
+        fixed: FixedSettings | None = None,
     ) -> None:
         self._address = address
         self._group = group
+        self._fixed = {} if fixed is None else fixed.to_fields()
         self._pool = pool
         self._replica = replica
         self._in_thread = in_thread
@@ -278,6 +286,8 @@ class _Link:
             flag=CommandFlag.ONEWAY,
             serialize_type=SerializeType.ROCKETMQ,
         )
+        if not data and not isinstance(message, AppendResponse):  # the others are too frequent
+            command.ext_fields |= self._fixed
         head = encode_head(message)
         if self._signs or not data:
             command.body = b"".join((head, *data))
@@ -356,6 +366,7 @@ class Inbox:
         receive: Callable[[Sequence[Message]], None],
         refusal: Refusal,
         queries: Queries,
+        fixed: FixedSettings | None = None,
     ) -> None:
         """Create the handler.
 
@@ -366,6 +377,7 @@ class Inbox:
             receive: passes messages that arrived together to the Raft library.
             refusal: access control; returns why a request is refused, or None.
             queries: answers requests for the status, the history and parts of the log.
+            fixed: settings of this member; messages of members with other values are dropped.
         """
         self._own_id = own_id
         self._group = group
@@ -373,10 +385,37 @@ class Inbox:
         self._receive = receive
         self._refusal = refusal
         self._queries = queries
+        self._fixed = fixed
+        self._differences: dict[str, str] = {}
+        self._other_groups: dict[str, str] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._logged: set[tuple[str, str]] = set()
         self.refused = 0
         """Number of refused frames."""
+
+    @property
+    def difference(self) -> str:
+        """Which setting of another member makes this one drop its messages; empty if all are equal."""
+        return next(iter((self._differences | self._other_groups).values()), "")
+
+    def _note_other_group(self, request: RemotingCommand, group: str | None) -> None:
+        """Note that a member of ``dLegerPeers`` belongs to another group."""
+        with suppress(BodyError):
+            message = decode(request.body)
+            if message.sender in self._members and message.to == self._own_id:
+                self._other_groups[message.sender] = (
+                    f"dLegerGroup is {self._group} here and {group!s:.80} on {message.sender}:"
+                    " it must be equal in a group"
+                )
+
+    def _differs(self, message: Message, fields: Mapping[str, str]) -> bool:
+        """Return whether the sender of ``message`` has other settings, as it has last stated."""
+        if self._fixed is not None and not fields.keys().isdisjoint(self._fixed.to_fields()):
+            difference = self._fixed.difference(message.sender, fields)
+            self._differences.pop(message.sender, None)
+            if difference:
+                self._differences[message.sender] = difference
+        return message.sender in self._differences
 
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         """Handle messages (RequestHandler)."""
@@ -396,6 +435,7 @@ class Inbox:
         if (reason := self._refusal(connection, request)) is not None:
             return reason
         if (group := request.ext_fields.get(_GROUP)) != self._group:
+            self._note_other_group(request, group)
             return f"the message belongs to group {group!r:.80}, not to {self._group!r}"
         if request.code == RequestCode.DESCRIBE_REPLICATION:
             state = self._queries.describe(request.ext_fields.get(_RESTARTING, ""))
@@ -412,7 +452,9 @@ class Inbox:
             return f"the sender {message.sender!r:.80} is not in dLegerPeers"
         if message.to != self._own_id:
             return f"the message is addressed to member {message.to!r:.80}, this is {self._own_id}"
-        received.append(message)
+        self._other_groups.pop(message.sender, None)
+        if not self._differs(message, request.ext_fields):
+            received.append(message)
         return None
 
     def _answer_later(self, connection: Connection, request: RemotingCommand) -> None:

@@ -13,6 +13,7 @@ from random import SystemRandom
 from typing import Any
 
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.forwarding import Forwarding
 from raptormq.broker.replication.group_member import GroupMember, Listeners
 from raptormq.broker.replication.leader_port import LeaderPort, Ports
@@ -115,6 +116,7 @@ class Replication:
         addresses = settings.addresses
         self._address = addresses[settings.self_id]
         others = {member: address for member, address in addresses.items() if member != settings.self_id}
+        fixed = FixedSettings(store.replica.segment_size)
         self._links = Links(
             settings.group,
             others,
@@ -125,6 +127,7 @@ class Replication:
             max(_LEAST_UNACKNOWLEDGED_MS, 2 * settings.election_ms),
             self._process_ended,
             self._suspect,
+            fixed,
         )
         options = Options(
             peers=addresses,
@@ -150,7 +153,8 @@ class Replication:
         self._client_address = address
         self._forwarding: Forwarding | None = None
         self._leader_port: LeaderPort | None = None
-        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.receive, refusal, self)
+        self.inbox = Inbox(settings.self_id, settings.group, others, self.member.receive, refusal, self, fixed)
+        self.member.difference = lambda: self.inbox.difference
         self._server: Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick_s = settings.heartbeat_ms / 1000 / _TICKS_PER_HEARTBEAT
