@@ -11,6 +11,7 @@ deleted, or when another resource owns the topic, so that it never blocks the de
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,10 @@ from raptormq_operator.topic_plan import Answer, Failure
 from raptormq_operator.topic_store import ClusterName, TopicStore
 
 FINALIZER_MANAGER = f"{names.FIELD_MANAGER}-finalizer"
+HOLD_S = 30.0
+"""Time in seconds for which a Topic that was Ready stays Ready although its cluster has a failure. Its cluster reports
+the failure at once. The restart of a broker is usually shorter, and would otherwise cost two writes per Topic.
+"""
 GROUP_SIZE = 500
 """Maximum number of Topics per run; the next run takes the rest."""
 RETRY_FIRST_S = 2.0
@@ -56,6 +61,21 @@ _OTHERS_TELL = frozenset(
     }
 )
 """Reasons without a retry timer: an event of another resource or of the cluster triggers the next reconciliation."""
+_OF_CLUSTER = frozenset(
+    {
+        Reason.BROKER_UNREACHABLE,
+        Reason.CLUSTER_NOT_READY,
+        Reason.NAME_SERVER_UNREACHABLE,
+        Reason.NOT_REGISTERED,
+        Reason.NO_LEADER,
+        Reason.NO_MASTER,
+        Reason.NO_SLAVE,
+        Reason.SLAVE_BEHIND,
+    }
+)
+"""Reasons that concern all Topics of a cluster. The cluster reports them with an Event; its Topics record none."""
+_HELD = "the state of the cluster"
+""""Reason" for the retry of Topics whose status waits for `HOLD_S`."""
 
 
 @dataclass(slots=True)
@@ -106,6 +126,8 @@ class TopicsReconciler:
         parts: ReconcilerParts,
         store: TopicStore,
         suspect: Callable[[str, str], None] = lambda namespace, name: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`suspect` is called with namespace and name of a cluster when one of its brokers does not respond."""
         self._api = parts.api
@@ -118,6 +140,9 @@ class TopicsReconciler:
         self._store = store
         self._suspect = suspect
         self._again: dict[ClusterName, _TriedAgain] = {}
+        self._clock = clock
+        self._held_since: dict[tuple[str, str], float] = {}
+        """When the cluster of a Topic that is still Ready began to fail, by namespace and name of the Topic."""
 
     async def __call__(self, namespace: str, name: str) -> float | None:
         key = (namespace, name)
@@ -128,6 +153,7 @@ class TopicsReconciler:
         for each in taken:
             if each not in looks:
                 self._writer.forget("Topic", namespace, each)
+                self._held_since.pop((namespace, each), None)
         failed: dict[str, set[str]] = {}
         if looks:
             try:
@@ -280,23 +306,40 @@ class TopicsReconciler:
         topic = look.topic
         try:
             if look.verdict is None:
+                self._held_since.pop((topic.namespace, topic.name), None)
                 if names.TOPIC_FINALIZER in topic.finalizers:
                     await self._set_finalizers(look.body, [])
                 return None
             if not topic.deleting:
                 await self._guard(look.body, topic)
+            if self._holds(look, look.verdict):
+                return _HELD
             applied = look.changed and look.verdict.ready
             if applied:
                 text = f"topic {topic.topic_name} was created or updated on the brokers"
                 await self._events.normal(look.body, "Applied", text)
             status = topic_plan.status(topic, cluster, look.answers)
-            written = await self._writer.write(look.body, status, look.verdict, told=applied)
+            told = applied or _told_by_cluster(look.body, look.verdict)
+            written = await self._writer.write(look.body, status, look.verdict, told=told)
         except KubeError as error:
             log.warning("Topic %s/%s: %s", topic.namespace, topic.name, error)
             return "the API server"
         if written is not None:
             self._store.written(written)
         return None if look.verdict.reason in _OTHERS_TELL else str(look.verdict.reason)
+
+    def _holds(self, look: _Look, verdict: Verdict) -> bool:
+        """Return whether a Topic stays Ready for now although its cluster has a failure."""
+        place, condition = (look.topic.namespace, look.topic.name), _ready_condition(look.body)
+        was_ready = condition.get("status") == "True" and condition["observedGeneration"] == look.topic.generation
+        if verdict.reason not in _OF_CLUSTER or not was_ready:
+            self._held_since.pop(place, None)
+            return False
+        since = self._held_since.setdefault(place, self._clock())
+        if self._clock() - since < HOLD_S:
+            return True
+        del self._held_since[place]
+        return False
 
     async def _guard(self, body: Manifest, topic: Topic) -> None:
         """Set the finalizer with `deletionPolicy: Delete`, otherwise remove it."""
@@ -342,6 +385,22 @@ def _fail(looks: Sequence[_Look], address: str, failure: Failure) -> None:
         look.answers[address] = failure
 
 
-def _is_ready(body: Manifest) -> bool:
+def _told_by_cluster(body: Manifest, verdict: Verdict) -> bool:
+    """Return whether the Events of the cluster already report a transition of a Topic to or from a failure of its
+    cluster.
+    """
+    before = _ready_condition(body).get("reason")
+    if verdict.reason in _OF_CLUSTER:
+        return before is not None or verdict.reason is not Reason.CLUSTER_NOT_READY
+    return verdict.ready and before in _OF_CLUSTER
+
+
+def _ready_condition(body: Manifest) -> Manifest:
+    """Return the Ready condition; empty if there is none."""
     conditions = body.get("status", {}).get("conditions", [])
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    found: Manifest = next((each for each in conditions if each["type"] == "Ready"), {})
+    return found
+
+
+def _is_ready(body: Manifest) -> bool:
+    return bool(_ready_condition(body).get("status") == "True")

@@ -19,7 +19,7 @@ from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.parts import ReconcilerParts
-from raptormq_operator.reconcile_topics import GROUP_SIZE, TopicsReconciler
+from raptormq_operator.reconcile_topics import GROUP_SIZE, HOLD_S, TopicsReconciler
 from raptormq_operator.status_writer import StatusWriter
 from raptormq_operator.topic_store import TopicStore
 from tests.operator.fake_admin import FakeAdmin
@@ -47,7 +47,10 @@ class Operator:
         self.keys = AccessKeys(self.kube)
         admin = admin or self.admin
         parts = ReconcilerParts(self.kube, admin, events, writer, SURROUNDINGS, self.probes, self.keys, Leaders())
-        self.reconcile = TopicsReconciler(parts, self.store, lambda _, name: self.suspected.append(name))
+        self.time = 0.0
+        self.reconcile = TopicsReconciler(
+            parts, self.store, lambda _, name: self.suspected.append(name), clock=lambda: self.time
+        )
         if cluster:
             body = self.kube.put(cluster_body(groups=2))
             body["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -115,6 +118,8 @@ async def test_followers_get_topics_from_their_leader() -> None:
     assert operator.ready[0] == "True"
     operator.admin.lead(cluster, None)
     operator.probes.forget(*DEMO)
+    await operator.turn()
+    operator.time += HOLD_S
     await operator.turn()
     assert operator.ready == ("False", "NoLeader")
     assert "no member leads" in operator.body["status"]["conditions"][0]["message"]
@@ -327,9 +332,52 @@ async def test_a_broker_that_falls_silent_between_two_probes_is_told_to_the_clus
     operator.admin.down.add(FIRST)
     operator.store.mark_all(DEMO)
     wait = await operator.reconcile(*DEMO)
-    assert operator.ready == ("False", "BrokerUnreachable")
     assert operator.suspected == ["demo"]
     assert wait is not None
+    operator.time += HOLD_S
+    await operator.turn()
+    assert operator.ready == ("False", "BrokerUnreachable")
+
+
+async def test_restart_of_a_broker_writes_no_status_and_no_event_of_its_topics() -> None:
+    operator = Operator()
+    many(operator, 50)
+    await operator.turn()
+    writes = len(operator.kube.writes)
+    operator.admin.down.add(FIRST)
+    assert await operator.turn() is not None, "it is looked at again, also without an event"
+    operator.time += HOLD_S - 1
+    await operator.turn()
+    operator.admin.down.clear()
+    await operator.turn()
+    assert operator.kube.writes[writes:] == []
+    assert operator.ready == ("True", "Ready")
+
+
+async def test_failure_of_the_cluster_is_no_event_of_each_topic_and_two_writes() -> None:
+    operator = Operator()
+    many(operator, 50)
+    await operator.turn()
+    writes = len(operator.kube.writes)
+    operator.admin.down.add(FIRST)
+    await operator.turn()
+    operator.time += HOLD_S
+    for _ in range(3):
+        await operator.turn()
+    assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"BrokerUnreachable"}
+    operator.admin.down.clear()
+    await operator.turn()
+    assert {body["status"]["conditions"][0]["reason"] for body in operator.topics()} == {"Ready"}
+    assert [verb for verb, _, _ in operator.kube.writes[writes:]] == ["status"] * 2 * 51
+
+
+async def test_new_generation_of_a_topic_does_not_stay_ready_while_a_broker_does_not_respond() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.admin.down.add(FIRST)
+    operator.body["metadata"]["generation"] += 1
+    await operator.turn()
+    assert operator.ready == ("False", "BrokerUnreachable")
 
 
 async def test_topics_that_fail_alike_are_tried_again_together_and_later_and_later() -> None:
