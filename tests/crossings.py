@@ -6,7 +6,8 @@
     @crossing("sends", "dledger", "fail-over")                   scenarios of e2e, which pytest does not run
 
 A test has one marker for each cell that it sets up: the feature is used in a cluster of that mode, and the condition
-is true at that time. The markers are read from the sources, so the page needs no run. A cell without a test has a
+is true at that time. `tests/faults/test_crossings.py` sets up many cells at once and has no markers: they are those of
+`MATRIX`. The markers are read from the sources, so the page needs no run. A cell without a test has a
 reason in `CANNOT_MEET`, or the page lists it as open.
 """
 
@@ -72,10 +73,28 @@ CANNOT_MEET: Mapping[tuple[str, str, str], str] = {
     **{("retention", mode, "old-client"): "no request of a client is part of it" for mode in MODES},
     **{("damage", mode, "old-client"): "no request of a client is part of it" for mode in MODES},
     **{("operator", mode, "old-client"): "the operator uses the Python client" for mode in MODES},
+    **{("conversion", "dledger", condition): "the queues of a group are not converted" for condition in CONDITIONS},
+    ("users", "master-slave", "fail-over"): "a slave does not copy users and permissions",
     **{("transfer", "none", condition): "there is one copy" for condition in CONDITIONS if condition != "fail-over"},
     **{("members", "none", condition): "there is one copy" for condition in CONDITIONS if condition != "fail-over"},
 }
 """Reasons why the two sides of a cell cannot meet, by (feature, mode, condition)."""
+
+MATRIX: Mapping[tuple[str, str], tuple[str, ...]] = {
+    (mode, condition): tuple(
+        feature
+        for feature in (
+            "sends", "batches", "transactions", "delays", "retries", "request-reply", "pulls", "offsets", "pop",
+            "ordered", "rebalance", "topics", "conversion", "users", "queries", "python-client",
+        )
+        if (feature, mode, condition) not in CANNOT_MEET
+    )
+    for mode in MODES
+    for condition in ("access-control", "tls", "full-disk", "restart", "fail-over")
+    if (mode, condition) != ("none", "fail-over")
+}  # fmt: skip
+"""Features that are used together on one cluster, by (mode, condition)."""
+MATRIX_TEST = "tests/faults/test_crossings.py::test_features_hold_under_a_condition"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,7 +122,7 @@ def crossing(feature: str, mode: str, condition: str) -> Callable[[Function], Fu
 
 
 def collect(root: Path = ROOT) -> list[Crossing]:
-    """Return the crossings of all tests below ``root``, sorted.
+    """Return the crossings of the markers of all tests below ``root``, sorted.
 
     Raises:
         ValueError: the arguments of a marker are not three known words.
@@ -197,8 +216,22 @@ def _tests(by_cell: Mapping[tuple[str, str, str], list[str]]) -> str:
     return "".join(parts)
 
 
+def of_matrix() -> list[Crossing]:
+    """Return the crossings of the test that sets up many at once."""
+    return [
+        Crossing(feature, mode, condition, MATRIX_TEST)
+        for (mode, condition), features in MATRIX.items()
+        for feature in features
+    ]
+
+
+def page() -> str:
+    """Return the page for the tests of this repository."""
+    return render(of_matrix() + collect())
+
+
 def main() -> None:
-    PAGE.write_text(render(collect()), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

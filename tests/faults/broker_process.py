@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from raptormq.config_file import format_properties
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import RequestHandler
 from raptormq.transport.pool import ConnectionPool
@@ -40,7 +41,7 @@ async def process(
         "listenPort": str(port),
     }
     pairs |= settings or {}
-    config.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
+    config.write_text(format_properties(pairs), encoding="utf-8")
     command = ["broker", "-c", str(config), "--log-level", "error" if log is None else level]
     async with serving(command, environment=environment, log=log, descriptors=descriptors) as server:
         yield server

@@ -1,7 +1,9 @@
-/* A library to preload: a disk that answers EIO. What fails for files below $FAILING_DISK_ROOT is said by the first byte
- * of $FAILING_DISK, a file that may be written at any time: bit 0 for writes, bit 1 for fsync, fdatasync and syncfs. A
- * failed sync takes place nonetheless, for what a kernel does with the pages of a failed one differs, and a process must
- * not rely on any of it. Programs that the process starts are not preloaded.
+/* A library to preload: a disk that answers EIO, or that is full. What fails for files below $FAILING_DISK_ROOT is said
+ * by the first byte of $FAILING_DISK, a file that may be written at any time: bit 0 for writes, bit 1 for fsync,
+ * fdatasync and syncfs. A failed sync takes place nonetheless, for what a kernel does with the pages of a failed one
+ * differs, and a process must not rely on any of it. Bit 2 is a full disk: no space can be allocated, and only segments of
+ * the log, which are allocated before they are written, can still be written. Programs that the process starts are not
+ * preloaded.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,21 +17,31 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WRITES = 1, SYNCS = 2 };
+enum { WRITES = 1, SYNCS = 2, ROOM = 4 };
 
 static const volatile unsigned char *failing;
 static char root[PATH_MAX];
 
 static int fails(int fd, int what) {
     char link[64], path[PATH_MAX];
-    if (!failing || !(*failing & what))
+    int set = failing ? *failing : 0;
+    if (!(set & what) && !((set & ROOM) && what == WRITES))
         return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size < 0 || strncmp(path, root, strlen(root)))
         return 0;
-    errno = EIO;
+    path[size] = 0;
+    if (!(set & what) && strstr(path + strlen(root), "commitlog/"))
+        return 0;
+    errno = set & what && what != ROOM ? EIO : ENOSPC;
     return 1;
+}
+
+int posix_fallocate64(int fd, off64_t offset, off64_t size) {
+    if (fails(fd, ROOM))
+        return ENOSPC;
+    return syscall(SYS_fallocate, fd, 0, offset, size) ? errno : 0;
 }
 
 ssize_t write(int fd, const void *data, size_t size) {

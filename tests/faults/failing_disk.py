@@ -1,4 +1,4 @@
-"""Disks that return EIO to a running process. The library ``failing_disk.c`` is preloaded into the process."""
+"""Disks that return EIO to a running process, or are full. The library ``failing_disk.c`` is preloaded into it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class Failing(IntFlag):
     NOTHING = 0
     WRITES = 1
     SYNCS = 2
+    ROOM = 4
+    """A full disk: files do not grow. Allocated segments of the log can still be written."""
 
 
 class FailingDisks:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from raptormq.client import AdminClient
+from raptormq.config_file import format_properties
 from tests.broker.harness import SMALL
 from tests.faults.broker_process import serving
 from tests.ports import free_port, free_port_run
@@ -21,10 +22,23 @@ MASTER, SLAVE = "master", "slave"
 class HaProcesses:
     """The processes by name, such as ``master`` and ``slave``."""
 
-    def __init__(self, folder: Path, opened: AsyncExitStack, more: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        opened: AsyncExitStack,
+        more: Mapping[str, str] | None = None,
+        environment: Callable[[str], Mapping[str, str]] = lambda name: {},
+    ) -> None:
+        """Prepare the processes. None runs yet.
+
+        Args:
+            more: settings of all brokers in addition.
+            environment: environment variables of each broker in addition to those of the test.
+        """
         self.folder = folder
         self._opened = opened
         self._more = dict(more or {})
+        self._environment = environment
         self.name_server = f"127.0.0.1:{free_port()}"
         self.ports: dict[str, int] = {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -60,9 +74,10 @@ class HaProcesses:
         }
         pairs |= self._more | dict(more or {})
         conf = self.folder / f"{name}.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()), encoding="utf-8")
+        conf.write_text(format_properties(pairs), encoding="utf-8")
         command = ["broker", "-c", str(conf), "--log-level", "warning"]
-        self.running[name] = await self._opened.enter_async_context(serving(command, log=self.folder / f"{name}.log"))
+        starting = serving(command, environment=self._environment(name), log=self.folder / f"{name}.log")
+        self.running[name] = await self._opened.enter_async_context(starting)
 
     def kill(self, name: str) -> None:
         """Kill a broker, like ``kill -9``."""

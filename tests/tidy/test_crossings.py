@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crossings import CANNOT_MEET, CONDITIONS, FEATURES, MODES, PAGE, collect, render
+from tests.crossings import CANNOT_MEET, CONDITIONS, FEATURES, MODES, PAGE, collect, of_matrix, page
 
 MARKED = """import pytest
 
@@ -26,14 +26,14 @@ def scenario() -> None: ...
 
 
 def test_the_page_is_generated_from_the_markers() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(collect()), "run python -m tests.crossings"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.crossings"
 
 
 def test_every_reason_belongs_to_a_cell_without_a_test() -> None:
     assert all(
         feature in FEATURES and mode in MODES and condition in CONDITIONS for feature, mode, condition in CANNOT_MEET
     )
-    assert [each.test for each in collect() if each.cell in CANNOT_MEET] == []
+    assert [each.test for each in of_matrix() + collect() if each.cell in CANNOT_MEET] == []
 
 
 def test_markers_of_functions_and_modules_are_collected(tmp_path: Path) -> None:

@@ -311,3 +311,14 @@ async def test_refreshing_soon_asks_at_most_once_a_second() -> None:
         routes.refresh_soon("t")
         await routes.close()
         assert len(peer.received[ASK]) == 1
+
+
+async def test_a_cached_route_without_a_master_is_fetched_again_for_sending() -> None:
+    """After a fail-over, the cached route lists the slave alone until its next refresh."""
+    async with table() as (routes, peer, _):
+        without_master = TopicRoute([QueueData("broker-0", 2, 2, 6)], [BrokerData("c", "broker-0", {1: peer.address})])
+        peer.on(ASK, only(orders=answer(body=without_master.to_json())))
+        with pytest.raises(NoRoute, match="no master is up"):
+            await routes.find_for_sending("orders", 4)
+        peer.on(ASK, only(orders=route(2, peer)))
+        assert len((await routes.find_for_sending("orders", 4)).write_queues) == 2

@@ -110,7 +110,9 @@ class RouteTable:
             TransportError: no name server responds.
             TimeoutError: The deadline (loop time) was reached.
         """
-        route = self._routes.get(topic) or await self.refresh(topic, deadline)
+        route = self._routes.get(topic)
+        if route is None or not route.write_queues:  # after a fail-over, a cached route may not have the new master
+            route = await self.refresh(topic, deadline)
         if route is None:
             # A broker that registered between the two requests may have the topic with fewer queues.
             most_queues = 1 if is_derived_topic(topic) else default_topic_queues
