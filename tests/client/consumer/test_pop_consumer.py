@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from raptormq.client import ConsumeFromWhere, Message, MessageQueue, PopConsumer, PoppedMessage, Producer, Sql
+from raptormq.client.consumer.pop_requests import Popped, PopRequests
 from raptormq.errors import ClientClosed, ConfigError, MessageError, NoRoute, ServerError
+from raptormq.protocol.codes import ResponseCode
 from tests.client.embedded_cluster import Cluster
 
 QUEUE = MessageQueue("t", "broker-0", 0)
@@ -133,6 +135,26 @@ async def test_one_broker_of_two_is_down(tmp_path: Path) -> None:
             await cluster.stop_broker(1)
             with pytest.raises(Exception, match=r"master|connect|refused"):
                 await consumer.receive(timeout=0)
+
+
+async def test_a_receive_goes_on_after_a_broker_that_does_not_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former leader answers with code 14 until the consumer knows the next one."""
+    pop, refusals = PopRequests.pop, [ServerError(ResponseCode.SERVICE_NOT_AVAILABLE, "does not lead", "n0")]
+
+    async def refuse_first(self: PopRequests, broker: str, address: str | None, count: int) -> list[Popped]:
+        if refusals:
+            raise refusals.pop()
+        return await pop(self, broker, address, count)
+
+    async with Cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", 1)
+        await send(cluster, b"0")
+        async with consumer_of(cluster) as consumer:
+            monkeypatch.setattr(PopRequests, "pop", refuse_first)
+            [message] = await received(consumer, 1)
+            assert message.body == b"0"
 
 
 async def test_wrong_calls(tmp_path: Path) -> None:

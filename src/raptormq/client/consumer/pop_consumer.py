@@ -53,6 +53,7 @@ from raptormq.client.settings import Count, Limits, SecondsOrZero, check_setting
 from raptormq.errors import ClientClosed, ConfigError, NoRoute, RaptorMQError, ServerError, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.heartbeat import Subscription
+from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.topic_names import TRACE_TOPIC, check_group, check_topic
 
 log = get_logger(__name__)
@@ -62,6 +63,8 @@ MAX_POPPED = 32
 _LONGEST_WAIT_S = 15.0
 """Maximum time in seconds that a notification request waits at a broker."""
 _RETRY_PAUSE_S = 1.0
+_REFUSED_FOR_NOW = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+"""Codes of a broker that does not serve at the moment, such as a former leader."""
 
 
 class PopConsumer(Startable):
@@ -211,7 +214,8 @@ class PopConsumer(Startable):
             ConfigError: an argument is out of range.
             NoRoute: the topic does not exist, or no broker of it is up.
             TransportError: no broker of the topic has responded.
-            ServerError: a broker refuses; code 26 if it does not have the group and does not create groups.
+            ServerError: a broker refuses, or none serves until the timeout; code 26 if it does not have the group and
+                does not create groups.
             ClientClosed: not started, or closed.
         """
         check_setting("max_messages", max_messages, Annotated[int, Limits(MAX_POPPED)])
@@ -353,10 +357,11 @@ class PopConsumer(Startable):
             broker = brokers[(self._turn + number) % len(brokers)]
             try:
                 popped = await self._pop(running, broker, found.master(broker), count)
-            except ServerError as error:
+            except (ServerError, TransportError, NoRoute) as error:
                 self._failures[broker] = str(error)
-                raise
-            except (TransportError, NoRoute) as error:
+                if isinstance(error, ServerError) and error.code not in _REFUSED_FOR_NOW:
+                    raise
+                running.instance.routes.refresh_soon(self._topic)
                 log.info(
                     "group %s cannot pop messages of %s from %s; retrying: %s",
                     self.group,
@@ -364,7 +369,6 @@ class PopConsumer(Startable):
                     broker,
                     error,
                 )
-                self._failures[broker] = str(error)
                 failure, failures = error, failures + 1
                 continue
             self._failures.pop(broker, None)
