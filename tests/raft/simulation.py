@@ -94,11 +94,18 @@ PROFILES = (
 """Combinations of faults, as names of methods of :class:`Simulation`."""
 RESTORING = ("restore", "restore", "restore", "kill_leader", "cut_leader")
 FORGETTING = ("forget_twice", "forget_twice", "kill_leader")
+SHORTENING = ("shorten", "shorten", "retain", "kill_leader", "cut_leader", "kill_all", "transfer")
 INSTALLING = ("retain", "retain", "cut", "cut", "pause")
-OWN_SHARES = (("restores", 0.1, RESTORING), ("forgets", 0.05, FORGETTING), ("installs", 0.05, INSTALLING))
+OWN_SHARES = (
+    ("restores", 0.1, RESTORING),
+    ("forgets", 0.05, FORGETTING),
+    ("installs", 0.05, INSTALLING),
+    ("shortens", 0.1, SHORTENING),
+)
 """Shares of the seeds with further combinations. They are chosen by random sources of their own, so that the other
 seeds stay the same.
 """
+SHORTENED_WAIT_MS = 600
 
 
 class SimulationFailed(AssertionError):
@@ -292,7 +299,7 @@ class Node:
         raft = self.raft
         if raft is not None:
             if raft.role is Role.LEADER:
-                group.see_leader(raft.term, self.id)
+                group.see_leader(raft)
             self.check_stored(raft)
             if not self.flushing and self.disk.durable < raft.flush_mark().offset:
                 self.flushing = True
@@ -421,6 +428,7 @@ class Simulation:
             max_inflight_bytes=rng.choice((4, 20, 1000)),
             transfer_bytes=5,
             preferred_leader=rng.choice(("", "", "n1")),
+            shortened_wait_ms=SHORTENED_WAIT_MS,
         )
         self.nodes = {member: Node(self, member) for member in ids}
         self.blocked: set[tuple[str, str]] = set()
@@ -441,6 +449,10 @@ class Simulation:
         for name, share, kinds in OWN_SHARES:
             if Random(f"{name} {seed}").random() < share:
                 self.kinds = kinds
+        self.begin = 0
+        """The latest begin of the log that a leader has decided up to now."""
+        self.led_ms = 0
+        """Time at which there was last a leader."""
         self.fault_gap = rng.choice((30, 90))
 
     def align(self, start: int, limit: int) -> int:
@@ -771,13 +783,25 @@ class Simulation:
         )
 
     def retain(self, node: Node) -> None:
+        """Let retention delete what it may: the leader decides, and a member follows the decision on its disk."""
+        leader = self.leader()
+        if leader is not None:
+            self._delete(leader, sys.maxsize)
+        self._delete(node, node.disk.state.begin.offset)
+
+    def shorten(self, node: Node) -> None:
+        """Delete the beginning of a log without a decision of the leader, as a member of 0.2.0 or a person does."""
+        self._delete(node, sys.maxsize)
+
+    def _delete(self, node: Node, limit: int) -> None:
         if node.raft is not None and node.raft._applied.offset > 4:
             wanted = node.raft._applied.offset - self.rng.randint(1, 20)
-            start = max(node.disk.start, min(wanted, node.disk.durable))  # closed segments are flushed
+            start = max(node.disk.start, min(wanted, node.disk.durable, limit))  # closed segments are flushed
             for offset in range(node.disk.start, start):
                 node.disk.records[offset] = None
             node.disk.start = start
             node.raft.starts_at(start)
+            self.see_begin(node.raft)
 
     def heal(self) -> None:
         self.healed = True
@@ -794,9 +818,24 @@ class Simulation:
 
     # Promises
 
-    def see_leader(self, term: int, member: str) -> None:
-        other = self.leaders.setdefault(term, member)
-        assert other == member, f"{other} and {member} both lead term {term}"
+    def see_leader(self, raft: Raft) -> None:
+        """Check that a term has one leader, and that it has the log from the group's begin on, unless there was no
+        leader for long.
+        """
+        is_new = raft.term not in self.leaders
+        other = self.leaders.setdefault(raft.term, raft.id)
+        assert other == raft.id, f"{other} and {raft.id} both lead term {raft.term}"
+        start = self.nodes[raft.id].disk.start
+        if is_new and self.now < self.led_ms + SHORTENED_WAIT_MS:
+            assert start <= self.begin, (
+                f"{raft.id} leads with a log from {start}, and the group's begins at {self.begin}"
+            )
+        self.see_begin(raft)
+        self.led_ms = self.now
+
+    def see_begin(self, raft: Raft) -> None:
+        if raft.role is Role.LEADER:
+            self.begin = max(self.begin, raft.status().begin.offset)
 
     def check_commit(self, node: Node, commit: Position) -> None:
         disk = node.disk

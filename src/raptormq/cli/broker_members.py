@@ -18,8 +18,8 @@ from raptormq.protocol.codes import ResponseCode
 
 async def view_of(admin: AdminClient, broker: str) -> ReplicationState:
     """Return the leader's view of a broker's members; without a leader, the view of a responding member. The result
-    lists the damage that all responding members report. A member of a Dledger group that has not responded is marked,
-    also where the leader has heard it recently or the name servers do not list it.
+    lists the damage and the remarks of all responding members. A member of a Dledger group that has not responded is
+    marked, also where the leader has heard it recently or the name servers do not list it.
 
     Raises:
         CommandFailed: the broker does not exist, or none of its members responds.
@@ -43,7 +43,9 @@ async def view_of(admin: AdminClient, broker: str) -> ReplicationState:
     responded = {state.member for state in states}
     marked = tuple(replace(each, answering=each.id in responded) for each in found.members)
     members = found.members if found.mode in (UNREPLICATED, MASTER_SLAVE) else marked
-    return replace(found, members=members, damaged=tuple(each for state in states for each in state.damaged))
+    damaged = tuple(each for state in states for each in state.damaged)
+    remarks = [f"{state.member}: {state.remark}" if state.member else state.remark for state in states if state.remark]
+    return replace(found, members=members, damaged=damaged, remark="\n".join(remarks))
 
 
 async def transfer(admin: AdminClient, broker: str, to: str | None) -> ReplicationState:

@@ -50,11 +50,17 @@ then the one with the most complete log.
 Older copies: members remember what the others have stored durably (:attr:`Raft.promises`), and the shell saves this
 from time to time. A disk that lacks part of it at a start was replaced by an older copy of itself (:mod:`~.promises`).
 Its member is outdated (:attr:`HardState.outdated`) and takes no part in its group.
+
+Retention: the shell of a follower deletes only bytes before :attr:`HardState.begin`, when that is durable.
+:mod:`~.begin` has the reason. The shell of a leader deletes what it likes and calls
+:meth:`Raft.starts_at`.
 """
 
+from .begin import Begin, LostRange
 from .effects import (
     AppendData,
     AppendEntry,
+    Contact,
     FlushMark,
     HardState,
     LogEffect,
@@ -69,6 +75,7 @@ from .effects import (
 )
 from .log import ZERO, Configuration, Entry, EpochLog, Member, Position, Suffrage
 from .messages import (
+    OPTIONAL,
     Append,
     AppendResponse,
     Hello,
@@ -96,13 +103,16 @@ from .proposals import (
 from .raft import InvariantViolated, Options, Raft
 
 __all__ = [
+    "OPTIONAL",
     "ZERO",
     "AddMember",
     "Append",
     "AppendData",
     "AppendEntry",
     "AppendResponse",
+    "Begin",
     "Configuration",
+    "Contact",
     "DataAppended",
     "Entry",
     "EpochLog",
@@ -114,6 +124,7 @@ __all__ = [
     "InvariantViolated",
     "LacksData",
     "LogEffect",
+    "LostRange",
     "Member",
     "MemberPromise",
     "MemberStatus",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from .begin import Begin, LostRange
 from .log import ZERO, Configuration, Entry, Position
 from .messages import Message
 from .promises import MemberPromise
@@ -31,6 +32,8 @@ class HardState(NamedTuple):
         recovering: the member may have lost records that it had confirmed, and has not caught up yet.
         outdated: the disk is an older copy of itself: it lacks data, terms or votes that another member knows it had.
             The member takes no part in its group.
+        begin: the begin of the group's log. The shell of a follower deletes bytes before it once it is durable.
+        lost: the part of the log that the group has lost; None if nothing.
     """
 
     term: int = 0
@@ -40,6 +43,8 @@ class HardState(NamedTuple):
     group: int = 0
     recovering: bool = False
     outdated: bool = False
+    begin: Begin = Begin()
+    lost: LostRange | None = None
 
 
 class Saved(NamedTuple):
@@ -150,6 +155,7 @@ class MemberStatus(NamedTuple):
         active: whether the member has responded within the last election timeout.
         silent_ms: time since its last response in ms.
         recovering: whether it may have lost records that it had confirmed.
+        shortened_by: number of bytes by which its log begins after that of the group.
     """
 
     id: str
@@ -159,6 +165,23 @@ class MemberStatus(NamedTuple):
     active: bool
     silent_ms: int
     recovering: bool
+    shortened_by: int = 0
+
+
+class Contact(NamedTuple):
+    """The last message that a member has received from another disk.
+
+    Attributes:
+        id: id of the other member.
+        incarnation: identity of its disk.
+        is_new: whether its disk belongs to no group.
+        silent_ms: time since the message in ms.
+    """
+
+    id: str
+    incarnation: int
+    is_new: bool
+    silent_ms: int
 
 
 class Status(NamedTuple):
@@ -176,6 +199,12 @@ class Status(NamedTuple):
         elections: number of elections that this process has won.
         conflict: why the member last refused an operation that would have lost or mixed data; empty if it refused none
             recently.
+        start: first offset of the member's log.
+        begin: the begin of the group's log, as far as the member knows.
+        lost: the part of the log that the group has lost, as far as the member knows; None if nothing.
+        contacts: the last messages of the other members, whether or not they could be handled.
+        leaderless_ms: time in ms since the member last knew a leader; 0 while it knows one.
+        is_checked: whether the start check is complete (:class:`~.promises.StartCheck`).
     """
 
     id: str
@@ -197,3 +226,14 @@ class Status(NamedTuple):
     joining_disks: tuple[tuple[str, int], ...]
     elections: int
     conflict: str
+    start: int = 0
+    begin: Begin = Begin()
+    lost: LostRange | None = None
+    contacts: tuple[Contact, ...] = ()
+    leaderless_ms: int = 0
+    is_checked: bool = True
+
+    @property
+    def shortened_by(self) -> int:
+        """Number of bytes by which the member's log begins after that of the group."""
+        return max(0, self.start - self.begin.offset)

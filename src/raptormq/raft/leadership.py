@@ -64,6 +64,7 @@ class Progress:
         waiting: a probe has been sent and not been answered.
         active: the member has responded since the last quorum check.
         round: the last heartbeat round that the member has responded to.
+        start: first offset of the member's log; None while it is unknown.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Progress:
     active: bool = False
     round: int = 0
     recovering: bool = False
+    start: int | None = None
 
     def restarted(self, boot: int, end: Position) -> None:
         """Reset the view after a restart of the member, whose machine may have lost bytes that it had confirmed."""

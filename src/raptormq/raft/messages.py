@@ -16,12 +16,15 @@ Messages may be lost, duplicated, delayed and reordered. Messages are immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from .log import ZERO, Configuration, Entry, Position
 from .promises import NOTHING, MemberPromise, Promise
+
+OPTIONAL = {"optional": True}
+"""Metadata of a field that members of version 0.2.0 do not know. It is None in their messages."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +108,9 @@ class VoteRequest(Message):
         transfer: whether the leader requested the election. Voters then handle the request although the leader is
             alive.
         bootstrap: the members of the group that is being formed; None if the group exists.
+        start: first offset of the candidate's log.
+        begin_term, begin: the last decision about the begin of the log (:class:`~.begin.Begin`) that the candidate
+            knows.
     """
 
     last_term: int
@@ -112,11 +118,15 @@ class VoteRequest(Message):
     pre: bool = False
     transfer: bool = False
     bootstrap: Configuration | None = None
+    start: int | None = field(default=None, metadata=OPTIONAL)
+    begin_term: int | None = field(default=None, metadata=OPTIONAL)
+    begin: int | None = field(default=None, metadata=OPTIONAL)
 
     def details(self) -> str:
         flags = f"{' pre' if self.pre else ''}{' transfer' if self.transfer else ''}"
         members = f" bootstrap {self.bootstrap}" if self.bootstrap else ""
-        return f"{flags} log {self.last_term}@{self.end}{members}"
+        begins = f" from {self.start}, begin {self.begin}" if self.start else ""
+        return f"{flags} log {self.last_term}@{self.end}{begins}{members}"
 
     def fault(self) -> str:
         return f"its log has the later term {self.last_term}" if self.last_term > self.term else ""
@@ -157,6 +167,8 @@ class Append(Message):
             reports a loss.
         round: number of the last heartbeat round, for read-index.
         promises: in a heartbeat, the promises of all members that the leader knows, and its own.
+        begin: in a heartbeat, and in a range with entries, the begin of the group's log that is decided in the term of
+            the message (:class:`~.begin.Begin`).
         data: the bytes of the range, opaque to the library. The leader's shell attaches them when it sends the message;
             the follower's shell gets them in the effect :class:`~.effects.AppendData`.
     """
@@ -169,11 +181,13 @@ class Append(Message):
     sent: Position = ZERO
     round: int = 0
     promises: tuple[MemberPromise, ...] = ()
+    begin: int | None = field(default=None, metadata=OPTIONAL)
     data: Any = None
 
     def details(self) -> str:
         entries = "".join(f" {entry}" for entry in self.entries)
-        return f" {self.previous_term}@{self.previous}..{self.end}{entries} commit {self.commit}"
+        begin = f" begin {self.begin}" if self.begin else ""
+        return f" {self.previous_term}@{self.previous}..{self.end}{entries} commit {self.commit}{begin}"
 
     def fault(self) -> str:
         return _fault_of(self.entries, self.previous, self.previous_term, self.end, self.term)
@@ -193,6 +207,7 @@ class AppendResponse(Message):
             ends. The leader uses them only to choose the next probe.
         round: the last heartbeat round that the follower has seen.
         recovering: see :class:`VoteResponse`.
+        start: first offset of the follower's log.
     """
 
     matched: Position
@@ -204,13 +219,15 @@ class AppendResponse(Message):
     hint: Position = ZERO
     round: int = 0
     recovering: bool = False
+    start: int | None = field(default=None, metadata=OPTIONAL)
 
     def details(self) -> str:
         flags = f"{' lost' if self.lost else ''}{' recovering' if self.recovering else ''}"
         if self.rejected:
             return f" rejected {self.previous} hint {self.hint_term}@{self.hint}{flags}"
         pending = f" received {self.received}" if self.received != self.matched else ""
-        return f" matched {self.matched}{pending}{flags}"
+        begins = f" from {self.start}" if self.start else ""
+        return f" matched {self.matched}{pending}{begins}{flags}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The state machine of one member. Its inputs are messages, time and proposals; its output is :class:`~.effects.Ready`.
 
 The package docstring shows how a shell drives it. :mod:`~.leadership` has the state of elections and leaders,
-:mod:`~.log` the arithmetic of positions.
+:mod:`~.log` the arithmetic of positions, :mod:`~.begin` the rule for shortened logs.
 
 Sources: Ongaro, "Consensus: Bridging Theory and Practice", chapters 3, 4, 6 and 9. The structure of ready and advance
 is that of etcd's raft. Membership changes follow Ongaro's thesis: the last configuration in the log is in effect,
@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from .begin import Begin, LostRange
 from .effects import (
     AppendData,
     AppendEntry,
+    Contact,
     FlushMark,
     LogEffect,
     MemberStatus,
@@ -95,6 +97,8 @@ class Options:
         max_inflight_bytes: maximum number of bytes that the leader sends to a member before the member confirms them.
         transfer_bytes: maximum lag of the transfer target at which the leader stops accepting data.
         preferred_leader: id of the member to which other leaders transfer leadership when it is up to date.
+        shortened_wait_ms: time without a leader after which a member may lead although its log begins after that of
+            the group.
     """
 
     peers: Mapping[str, str] = field(default_factory=dict)
@@ -105,6 +109,7 @@ class Options:
     max_inflight_bytes: int = 16 << 20
     transfer_bytes: int = 1 << 20
     preferred_leader: str = ""
+    shortened_wait_ms: int = 600_000
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms * 2 <= self.election_ms:
@@ -118,6 +123,8 @@ class Raft:
         id: the member's id.
         eligible: whether the member may lead. The shell sets it to False when tables or segments are damaged; a leader
             then transfers leadership.
+        accepts_ranges: whether the member writes the bytes that the leader sends. The shell sets it to False while its
+            disk is full. The member then votes and responds to heartbeats, and confirms nothing more.
     """
 
     def __init__(
@@ -144,7 +151,7 @@ class Raft:
         if options.peers and member_id not in options.peers:
             raise ValueError(f"the list of peers does not contain this member, {member_id}")
         self.id = member_id
-        self.eligible = True
+        self.eligible = self.accepts_ranges = True
         self._options = options
         self._rng = rng
         self._align = align
@@ -155,6 +162,7 @@ class Raft:
         self._state = state._replace(
             boot=state.boot + 1 + rng.getrandbits(BOOT_STEP_BITS),
             recovering=bool(state.group) and (state.recovering or forgot),
+            begin=state.begin if state.begin.term else Begin(0, saved.start),
         )
         self._saved_state = state
         # Progress of the shell: bytes written, bytes stored (flushed, or only written without sync_flush), and number
@@ -178,7 +186,6 @@ class Raft:
         self._leadership: Leadership | None = None
         self._elections = 0
         self._conflict = ""
-        self._conflict_ms = 0
         # Follower state of this term: position verified against the leader's log, position last reported to the leader,
         # commit position of the leader.
         self._verified = self._reported = self._leader_commit = ZERO
@@ -187,8 +194,9 @@ class Raft:
         self._barrier: Position | None = None
         self._fresh_peers: dict[str, tuple[int, bool, int]] = {}  # incarnation, has data, time of the last Hello in ms
         self._unknown_disks: dict[str, tuple[int, int]] = {}  # disks that are not members: incarnation, time of Hello
+        self._contacts: dict[str, tuple[int, bool, int]] = {}  # incarnation, whether it is new, time of the message
         self._clock_ms: int | None = None
-        self._now_ms = 0
+        self._now_ms = self._conflict_ms = self._had_leader_ms = 0
         self._heard_ms = -options.election_ms
         self._election_due_ms = 0
         self._hello_due_ms = 0
@@ -248,6 +256,7 @@ class Raft:
         """Handle a message from another member."""
         if message.to != self.id or message.sender == self.id:
             return
+        self._contacts[message.sender] = (message.incarnation, not message.group, self._now_ms)
         if isinstance(message, Hello):
             self._on_hello(message)
             return
@@ -279,6 +288,8 @@ class Raft:
         if self._clock_ms is not None:
             self._now_ms += max(0, min(now_ms - self._clock_ms, self._options.election_ms // 2))
         self._clock_ms = now_ms
+        if self._leader_is_alive():
+            self._had_leader_ms = self._now_ms
         self._forget_conflict()
         self._start_check.update(self._other_voters(), is_late=self._is_late())
         if self._leadership is not None:
@@ -390,8 +401,14 @@ class Raft:
         self._election_due_ms = min(self._election_due_ms, self._now_ms + rank * self._options.heartbeat_ms)
 
     def starts_at(self, offset: int) -> None:
-        """Record that retention has deleted the bytes of the commit log below ``offset``."""
+        """Record that the bytes of the commit log below ``offset`` are deleted. If the member leads, this decides that
+        the log of the group begins there.
+        """
         self._log.start = max(self._log.start, min(offset, self._log.end.offset))
+        if self._leadership is not None:
+            self._decide_begin()
+        elif self._candidacy is not None and not self._may_campaign():
+            self._become_follower(self._state.term, "")
 
     def status(self) -> Status:
         """Return the member's view of the group."""
@@ -422,6 +439,7 @@ class Raft:
                     self._now_ms - member.answered_ms < self._options.election_ms,
                     self._now_ms - member.answered_ms,
                     member.recovering,
+                    self._shortened_by(member),
                 )
                 for member in members
             ),
@@ -429,6 +447,15 @@ class Raft:
             joining_disks=tuple(self._joining_disks().items()),
             elections=self._elections,
             conflict=OUTDATED if self._state.outdated else self._conflict,
+            start=log.start,
+            begin=self._state.begin,
+            lost=self._state.lost,
+            contacts=tuple(
+                Contact(member, incarnation, is_new, self._now_ms - heard_ms)
+                for member, (incarnation, is_new, heard_ms) in sorted(self._contacts.items())
+            ),
+            leaderless_ms=0 if self._leader_is_alive() else self._now_ms - self._had_leader_ms,
+            is_checked=self._start_check.is_done,
         )
 
     @property
@@ -519,7 +546,7 @@ class Raft:
 
     def _campaign(self, *, pre: bool, transfer: bool = False) -> None:
         self._restart_election_timer()
-        if not (self.eligible and self._start_check.is_done) or self._state.outdated:
+        if not self._may_campaign():
             return
         bootstrap = self._is_fresh()
         configuration = self._first_configuration() if bootstrap else self._log.configuration
@@ -549,8 +576,15 @@ class Raft:
                     pre=pre,
                     transfer=transfer,
                     bootstrap=configuration if bootstrap else None,
+                    start=self._log.start,
+                    begin_term=self._state.begin.term,
+                    begin=self._state.begin.offset,
                 )
         self._count_votes(candidacy)
+
+    def _may_campaign(self) -> bool:
+        is_complete = self._log.start <= self._state.begin.offset or self._may_elect_shortened()
+        return self.eligible and self._start_check.is_done and not self._state.outdated and is_complete
 
     def _first_configuration(self) -> Configuration:
         """Return the members of the group that this disk can form with its peers; empty unless all peers have sent
@@ -709,7 +743,8 @@ class Raft:
             free = request.term > state.term
         else:
             free = state.vote == request.sender or (not state.vote and not self._leader)
-        granted = free and self._may_elect(request) and log.is_up_to_date(request.last_term, request.end)
+        is_complete = self._begins_in_time(request) and log.is_up_to_date(request.last_term, request.end)
+        granted = free and self._may_elect(request) and is_complete
         if granted and not request.pre:
             self._state = state._replace(vote=request.sender)
             self._restart_election_timer()
@@ -737,6 +772,21 @@ class Raft:
             return bool(request.group)
         own = request.bootstrap.get(self.id)
         return own is not None and own.incarnation == self._state.incarnation
+
+    def _begins_in_time(self, request: VoteRequest) -> bool:
+        """Return whether the candidate's log begins at or before that of the group, by the last decision that the
+        candidate or this member knows.
+        """
+        if request.start is None or self._is_fresh():  # a member of 0.2.0, or nothing is known here
+            return True
+        begin = self._state.begin
+        if request.begin_term:
+            begin = max(begin, Begin(request.begin_term, request.begin or 0))
+        return request.start <= begin.offset or self._may_elect_shortened()
+
+    def _may_elect_shortened(self) -> bool:
+        """Return whether the group has had no leader for so long that a member with a shortened log may lead it."""
+        return self._now_ms - self._had_leader_ms >= self._options.shortened_wait_ms
 
     def _on_vote_response(self, response: VoteResponse) -> None:
         candidacy = self._candidacy
@@ -777,9 +827,27 @@ class Raft:
         election, heartbeat = self._options.election_ms, self._options.heartbeat_ms
         self._leadership = Leadership(start, self._now_ms + heartbeat, self._now_ms + election)
         self._leadership.next_transfer_ms = self._now_ms + election
+        known, own = self._state.begin.offset, self._log.start
+        self._decide_begin()
+        if own > known:
+            self._state = self._state._replace(lost=LostRange(known, own))
         self._append_entry(candidacy.configuration if candidacy.bootstrap else None)
         self._leadership.follow(self._log.configuration, self.id, before, self._now_ms)
         self._heartbeat(self._leadership)
+
+    def _decide_begin(self) -> None:
+        """Decide as the leader where the log of the group begins: not before it did, nor before the own log does."""
+        offset = max(self._state.begin.offset, self._log.start)
+        self._follow_begin(Begin(self._state.term, offset))
+
+    def _follow_begin(self, begin: Begin) -> None:
+        """Adopt a decision of the leader. A lost range is over when the log begins after it, because retention would
+        have deleted it by now.
+        """
+        lost = self._state.lost
+        if lost is not None and begin.offset > lost.end:
+            lost = None
+        self._state = self._state._replace(begin=begin, lost=lost)
 
     # The follower
 
@@ -810,7 +878,12 @@ class Raft:
             return
         for each in append.promises:
             self._keep_promise(each)
+        if append.begin is not None:
+            self._follow_begin(Begin(append.term, append.begin))
         log = self._log
+        if not self.accepts_ranges and append.end.offset > max(log.end.offset, append.previous.offset):
+            self._respond()  # not even that it lacks the bytes before the range: the leader would send them again
+            return
         if not log.contains(append.previous, append.previous_term):
             term, end = log.end_of(append.previous_term)
             self._respond(rejected=True, previous=append.previous, hint_term=term, hint=end)
@@ -824,7 +897,7 @@ class Raft:
         self._leader_commit = max(self._leader_commit, append.commit)
         self._update_matched()
         if not news:
-            self._respond(lost=append.sent > self._verified)
+            self._respond(lost=append.sent > self._verified and self.accepts_ranges)
         if self._state.recovering and self._barrier is None and append.end == append.previous:
             self._send(ReadIndexRequest, append.sender, append.incarnation, context=f"{RECOVER}:{self._state.boot}")
 
@@ -896,6 +969,7 @@ class Raft:
                 self._refuse_divergence(install, self._committed)
                 return
             log.reset(install.start, entries)
+            self._follow_begin(Begin(install.term, install.start.offset))
             self._drop_unsent_appends()
             self._effects = [Reset(install.start, entries)]
             self._truncations += 1
@@ -924,6 +998,7 @@ class Raft:
             received=self._verified,
             round=self._round,
             recovering=self._state.recovering,
+            start=self._log.start,
             **fields,
         )
 
@@ -1016,8 +1091,13 @@ class Raft:
         return self._leadership.round if self._leadership else 0
 
     def _send_append(
-        self, progress: Progress, start: Position, end: Position, promises: tuple[MemberPromise, ...] = ()
+        self,
+        progress: Progress,
+        start: Position,
+        end: Position,
+        promises: tuple[MemberPromise, ...] = (),
     ) -> None:
+        entries = self._log.between(start, end)
         self._send(
             Append,
             progress.id,
@@ -1025,11 +1105,12 @@ class Raft:
             previous=start,
             previous_term=self._log.term_at(start),
             end=end,
-            entries=self._log.between(start, end),
+            entries=entries,
             commit=self._committed,
             sent=ZERO if progress.probing else progress.next,
             round=self._leadership_round(),
             promises=promises,
+            begin=self._state.begin.offset if promises or entries else None,
         )
 
     def _on_append_response(self, response: AppendResponse) -> None:
@@ -1049,6 +1130,7 @@ class Raft:
         progress.active = True
         progress.answered_ms = self._now_ms
         progress.recovering = response.recovering
+        progress.start = response.start
         progress.round = max(progress.round, response.round)
         if response.rejected:
             self._back_up(progress, response)
@@ -1122,7 +1204,8 @@ class Raft:
     def _request_election(self, leadership: Leadership) -> None:
         """Request an immediate election from a member with the complete log, because this member leaves the group."""
         for progress in leadership.progress.values():
-            if progress.suffrage is Suffrage.VOTER and progress.match == self._log.end and not progress.recovering:
+            is_complete = progress.match == self._log.end and not self._shortened_by(progress)
+            if progress.suffrage is Suffrage.VOTER and is_complete and not progress.recovering:
                 self._send(TimeoutNow, progress.id, progress.incarnation)
                 return
 
@@ -1175,6 +1258,11 @@ class Raft:
             raise ProposalRefused(f"{to} is not a voter of the group")
         if progress.recovering:
             raise ProposalRefused(f"{to} has lost power and has not caught up yet")
+        if self._shortened_by(progress):
+            raise ProposalRefused(
+                f"the log of {to} begins at {progress.start}, and that of the group at {self._state.begin.offset}:"
+                " consumers would skip the messages between; choose another member"
+            )
         if leadership.transfer is not None and leadership.transfer.to != to:
             raise ProposalRefused(f"a leadership transfer to {leadership.transfer.to} is in progress")
         if leadership.transfer is None:
@@ -1192,6 +1280,10 @@ class Raft:
             transfer.campaign_requested = True
             self._send(TimeoutNow, progress.id, progress.incarnation)
 
+    def _shortened_by(self, progress: Progress) -> int:
+        """Return the number of bytes by which the log of a member begins after that of the group."""
+        return max(0, (progress.start or 0) - self._state.begin.offset)
+
     def _transfer_to_preferred(self, leadership: Leadership) -> None:
         """Transfer leadership to the preferred leader, or to any suitable voter if this member is not eligible."""
         wanted = self._options.preferred_leader
@@ -1203,6 +1295,7 @@ class Raft:
             if progress.suffrage is Suffrage.VOTER
             and progress.active
             and not progress.recovering
+            and not self._shortened_by(progress)
             and progress.match.offset + self._options.transfer_bytes >= self._log.end.offset
             and (progress.id == wanted or not self.eligible)
         ]

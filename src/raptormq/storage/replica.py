@@ -65,6 +65,10 @@ class Replica:
         self.metadata_topic = ""
         """Topic of the replicated metadata. Each of its records ends a dispatched batch, so that builders apply the
         record before the next one is assigned to a queue."""
+        self.group_begin = EVERYTHING
+        """Log offset before which this replica may delete while it does not lead: the begin of the group's log. A slave
+        deletes what it likes.
+        """
         self.knows_topics = True
         """Whether the queue types of the topics are known. Until then, written records are not assigned to queues."""
         self._metadata_end = 0
@@ -74,6 +78,10 @@ class Replica:
         """Start as a follower after a recovery, with everything below ``dispatched_offset`` confirmed."""
         self._confirmation.confirm(dispatched_offset)
         self.follow(NotLeader("no leader of the broker group is known yet"))
+
+    def deletable_offset(self) -> int:
+        """Return the log offset before which retention may delete now."""
+        return EVERYTHING if self.leads else self.group_begin
 
     # --- reading ---
 

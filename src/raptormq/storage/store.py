@@ -23,7 +23,7 @@ from raptormq.storage.conversion import QueueConverter
 from raptormq.storage.fs import Buffer, FileSystem, PagesMissing, RealFileSystem, with_pages
 from raptormq.storage.index import KeyQueries
 from raptormq.storage.lifecycle import OpenStore, clamp_offsets, open_store, to_storage_error
-from raptormq.storage.log import OffsetCallback, PageWarmer, wait_for_offset
+from raptormq.storage.log import RATIO, OffsetCallback, PageWarmer, wait_for_offset
 from raptormq.storage.maintenance import ClosedSegments, Retention
 from raptormq.storage.parts import build_parts
 from raptormq.storage.queue import (
@@ -49,7 +49,7 @@ from raptormq.storage.read import (
 )
 from raptormq.storage.records import DispatchLag, LogScanner
 from raptormq.storage.recovery import RecoveryReport, start_over
-from raptormq.storage.replica import Replica, read_log
+from raptormq.storage.replica import EVERYTHING, Replica, read_log
 
 T = TypeVar("T")
 
@@ -83,9 +83,10 @@ class MessageStore:
         self._lookup = MessageLookup(parts.log, parts.queues, unpacker, self.damage)
         self._key_queries = KeyQueries(parts.index, self._lookup, self._fs) if parts.index is not None else None
         self._page_warmer = PageWarmer(self._fs, parts.log)
-        self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate)
         self.replica = Replica(parts) if config.replicated else None
         """The interface for replication; None without replicas."""
+        deletable = self.replica.deletable_offset if self.replica is not None else lambda: EVERYTHING
+        self._retention = Retention(config, self._fs, parts.log, parts.queues, parts.gate, deletable)
         self.converter = QueueConverter(parts)
         """Converts the queues of a topic from one type to the other."""
         self.consumer_offsets = parts.consumer_offsets
@@ -222,6 +223,11 @@ class MessageStore:
     def is_follower(self) -> bool:
         """Whether another replica decides what the log contains, so that this one may lack records of a queue."""
         return self.replica is not None and not self.replica.leads
+
+    @property
+    def is_volume_full(self) -> bool:
+        """Whether the volume is fuller than ``diskSpaceWarningLevelRatio``, and retention may delete nothing."""
+        return self._gate.is_full(RATIO)
 
     @property
     def flushed_offset(self) -> int:

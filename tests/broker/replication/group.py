@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,12 @@ from raptormq.storage.fs import Buffer, PagesMissing
 from raptormq.storage.replica import Replica
 from tests.storage.batch_stores import SMALL, batch
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import SEGMENT_BYTES, Clock, bodies, message, queue_bounds, read_queue, small_config
+from tests.storage.stores import SEGMENT_BYTES, Clock, Inline, bodies, message, queue_bounds, read_queue, small_config
 
 HEARTBEAT_MS, ELECTION_MS, TICK_MS = 10, 50, 10
+SHORTENED_WAIT_MS = 2_000
+ROOM = 1 << 40
+"""Capacity in bytes of a volume that is never full."""
 TOPICS = ("t0", "t1", "t2", "t3")
 """Topics that are created and deleted. A snapshot of them fits into a segment."""
 SETTINGS = SMALL | {"segment_size": SEGMENT_BYTES}
@@ -63,7 +67,7 @@ class Wire:
         return self
 
     def oneway(self, command: RemotingCommand) -> None:
-        self._group.network.append((self._sender, self._to, command.body))
+        self._group.network.append((self._sender, self._to, (command.body, command.ext_fields)))
 
 
 class ColdLog:
@@ -99,9 +103,12 @@ class Member:
         self.saves_topics = True
         """Whether the disk takes the topic table, which is saved at the end of the process."""
 
+    def files(self) -> MemberFiles:
+        return MemberFiles(Path("/store/config"), self.volume, str(self.boot))
+
     def start(self) -> None:
         group = self.group
-        files = MemberFiles(Path("/store/config"), self.volume, str(self.boot))
+        files = self.files()
         kind = FlushDiskType.SYNC_FLUSH if group.sync else FlushDiskType.ASYNC_FLUSH
         config = small_config(replicated=True, flush_disk_type=kind, **SETTINGS)
         self.store = store = MessageStore(config, fs=self.volume, clock=Clock())
@@ -121,11 +128,12 @@ class Member:
             election_ms=ELECTION_MS,
             sync_flush=group.sync,
             max_append_bytes=700,
+            shortened_wait_ms=SHORTENED_WAIT_MS,
         )
         rng = random.Random(group.rng.random())
         member = GroupMember(self.id, options, store, files, self, lambda: group.now_ms, rng, inline)
         member.listeners = Listeners(
-            self.tables.lead, self.tables.follow, log_shrunk=self.tables.log_shrunk, reset=self._reset
+            self._lead, self.tables.follow, log_shrunk=self.tables.log_shrunk, reset=self._reset
         )
         member.tables_offset = lambda: self.tables.snapshot_offset
         with suppress(StopIteration):
@@ -148,6 +156,10 @@ class Member:
         for _ in range(self.group.cold_rng.randint(1, 5 * TURNS)):
             await asyncio.sleep(0)
         return work()
+
+    def _lead(self) -> None:
+        with suppress(StorageError):  # a full disk: the next change retries
+            self.tables.lead()
 
     def _start_over(self, offset: int) -> None:
         self.store.start_over(offset)
@@ -197,6 +209,15 @@ class Member:
             self.saved_topics = {name: TopicConfig.from_dict(topic) for name, topic in saved.items()}
         self.boot += power
         self.volume = self.volume.after_power_cut(self.group.rng) if power else self.volume.after_kill()
+
+    async def clean(self, clock: Callable[[], int] | None = None) -> None:
+        """Make a checkpoint, and let retention run at the time of ``clock``."""
+        assert self.store._opened is not None
+        maintenance = self.store._opened.maintenance
+        with suppress(StorageError):  # on a full disk
+            maintenance.flush_all()
+        parts = replace(maintenance.parts, clock=clock or maintenance.parts.clock)
+        await replace(maintenance, parts=parts).clean(Inline(), any_hour=True)
 
     def send(self, message: Message) -> None:
         """Outbox: pass the message to the link, which passes it to the network."""
@@ -252,8 +273,10 @@ class Group:
         """A source of its own, so that other choices of a seed do not depend on these reads."""
         self.table_rng = random.Random(f"tables {seed}")
         self.now_ms = 0
-        self.network: list[tuple[str, str, bytes]] = []
+        self.network: list[tuple[str, str, tuple[bytes, dict[str, str]]]] = []
         self.cut: set[frozenset[str]] = set()
+        self.old: set[str] = set()
+        """Members of version 0.2.0, which neither send nor read optional fields."""
         self.members: dict[str, Member] = {}
         self.members = {f"n{number}": Member(self, f"n{number}") for number in range(size)}
         self.acknowledged: list[str] = []
@@ -318,8 +341,9 @@ class Group:
         known = [name for name in TOPICS if name in member.topics.configs]
         if known:
             name = self.rng.choice(known)
-            member.topics.delete(name)
-            member.tables.delete_queues(name)
+            with suppress(StorageError):
+                member.topics.delete(name)
+                member.tables.delete_queues(name)
 
     def change_tables(self, member: Member) -> None:
         """Change a request mode, a consumer group and an offset at a member. Nobody waits for the changes."""
@@ -349,10 +373,11 @@ class Group:
                 return
 
     def deliver(self, index: int) -> None:
-        sender, to, body = self.network.pop(index)
+        sender, to, frame = self.network.pop(index)
         target = self.members[to].member
         if target is not None and frozenset((sender, to)) not in self.cut:
-            message = decode(body)
+            body, header = frame
+            message = decode(body, {} if {sender, to} & self.old else header)
             self.delivered.append(message)
             target.step(message)
 
@@ -380,9 +405,18 @@ class Group:
             await self.settle()
             await self.deliver_all()
 
+    async def make_room(self) -> None:
+        """Delete the files of others that fill volumes."""
+        for each in self.members.values():
+            each.volume.capacity = ROOM
+        for each in self.alive:
+            if each.store.is_volume_full:
+                await each.clean()
+
     async def calm(self, until: Callable[[], bool], ticks: int = 600) -> None:
         """End all faults, and let time pass until a condition is true."""
         self.cut.clear()
+        await self.make_room()
         for each in self.members.values():
             if each.member is None:
                 each.start()

@@ -24,16 +24,17 @@ import errno
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 from raptormq.broker.replication.group_member import GroupMember
 from raptormq.errors import OutOfResources
 from raptormq.raft import Promise, ProposalRefused, Role, TransferLeadership
-from tests.broker.replication.group import TOPICS, Group, Member
+from raptormq.storage.log import RATIO
+from raptormq.storage.replica import EVERYTHING
+from tests.broker.replication.group import SHORTENED_WAIT_MS, TOPICS, Group, Member
 from tests.storage.memory_filesystem import MemoryFileSystem
-from tests.storage.stores import Inline, read_queue
+from tests.storage.stores import read_queue
 
 STEPS = 350
 SENDS_PER_SEGMENT = 10
@@ -53,6 +54,11 @@ PROFILES = (
     ("kill", "power", "cut", "heal", "start", "start", "retire", "transfer", "wipe", "refuse_writes", "flush"),
 )
 """Combinations of faults, as names of methods of :class:`Simulation`."""
+SHORTENING = ("shorten", "shorten", "retire", "kill_leader", "transfer", "fill", "heal", "start", "start")
+SHORTENS = 0.15
+"""Share of the seeds in which members lose the beginning of their log or have a full disk. They are chosen by a random
+source of their own, so that the other seeds stay the same.
+"""
 
 
 class SimulationFailed(AssertionError):
@@ -60,12 +66,15 @@ class SimulationFailed(AssertionError):
 
 
 async def retire(member: Member) -> None:
-    """Let retention delete all segments except the last one."""
-    assert member.store._opened is not None
-    maintenance = member.store._opened.maintenance
-    maintenance.flush_all()
-    later = replace(maintenance, parts=replace(maintenance.parts, clock=lambda: 1 << 50))
-    await later.clean(Inline(), any_hour=True)
+    """Let retention delete all segments that it may delete except the last one."""
+    await member.clean(lambda: 1 << 50)
+
+
+async def shorten(member: Member) -> None:
+    """Delete segments that the leader has not allowed to delete, as a member of 0.2.0 or a person does."""
+    begin, member.replica.group_begin = member.replica.group_begin, EVERYTHING
+    await retire(member)
+    member.replica.group_begin = begin
 
 
 def no_room(*_: Any) -> None:
@@ -85,7 +94,9 @@ class Simulation:
         self.seed = seed
         self.rng = rng = Random(seed)
         self.group = Group(seed, sync=rng.random() < 0.5)
-        self.kinds = rng.choice(PROFILES)
+        self.kinds: tuple[str, ...] = rng.choice(PROFILES)
+        if Random(f"shortens {seed}").random() < SHORTENS:
+            self.kinds = SHORTENING
         self.fault_chance = rng.choice((0.06, 0.15))
         self.loss = rng.choice((0.0, 0.05))
         self.reordering = rng.choice((0.0, 0.2))
@@ -96,6 +107,10 @@ class Simulation:
         self.further = own
         """A source of its own, so that further faults leave the other choices of a seed as they are."""
         self.leaders: dict[int, str] = {}
+        self.begin = 0
+        """The latest begin of the log that a leader has decided."""
+        self.led_ms = 0
+        """Time at which there was last a leader."""
         self.seen: dict[int, str] = {}
         """Messages that a consumer has read, by offset of the queue."""
         self.passed_reads = 0
@@ -270,8 +285,19 @@ class Simulation:
     def _see_leader(self, each: Member) -> None:
         status = each.member.status() if each.member is not None else None
         if status is not None and status.role is Role.LEADER:
+            is_new = status.term not in self.leaders
             other = self.leaders.setdefault(status.term, each.id)
             assert other == each.id, f"{other} and {each.id} both lead term {status.term}"
+            start, now = status.start, self.group.now_ms
+            if is_new and now < self.led_ms + SHORTENED_WAIT_MS:
+                assert start <= self.begin, f"{each.id} leads from {start}, and the log begins at {self.begin}"
+            self.begin, self.led_ms = max(self.begin, status.begin.offset), now
+
+    async def _calm(self) -> None:
+        """Heal the group."""
+        await self.group.calm(self.group.is_whole)
+        for each in self.group.alive:
+            self._see_leader(each)
 
     # Faults
 
@@ -279,7 +305,9 @@ class Simulation:
         faults: dict[str, Callable[[Member], Awaitable[None] | None]] = {
             "kill": Member.kill,
             "power": self.power,
-            "retire": retire,
+            "retire": self.retire,
+            "shorten": shorten,
+            "fill": self.fill,
             "outrun": self.outrun,
             "wipe": self.wipe,
             "restore": self.restore,
@@ -295,6 +323,7 @@ class Simulation:
                     dead.start()
             case "heal":
                 group.cut.clear()
+                await group.make_room()
                 for each in group.alive:
                     self._allow_writes(each)
             case "cut":
@@ -311,7 +340,7 @@ class Simulation:
     async def outrun(self, each: Member) -> None:
         """Heal the group, kill a follower, and let retention delete what is sent while it is away."""
         group = self.group
-        await group.calm(group.is_whole)
+        await self._calm()
         leader = group.leader
         if leader is None or leader is each:
             return
@@ -319,8 +348,22 @@ class Simulation:
         for _ in range(SENDS_PER_SEGMENT):
             group.send(leader)
             await self._deliver_everything()
+        await self.retire(leader)
+        group.tick()
+        await self._deliver_everything()
         for other in group.alive:
             await retire(other)
+
+    async def retire(self, each: Member) -> None:
+        """Let retention delete what it may. A leader thereby decides where the log begins."""
+        status = each.member.status() if each.member is not None else None
+        await retire(each)
+        if status is not None and status.role is Role.LEADER:
+            self.begin = max(self.begin, each.store.start_offset)
+
+    def fill(self, each: Member) -> None:
+        """Let a member find that others have filled its volume up to the limit for messages."""
+        each.store._gate.set_full(RATIO, "the disk is full")
 
     def power(self, each: Member) -> None:
         """Cut the power of a machine. With ASYNC_FLUSH only a minority may lose unflushed data."""
@@ -361,7 +404,7 @@ class Simulation:
             return
         if self._lacking:
             return
-        await group.calm(group.is_whole)
+        await self._calm()
         group.tick()
         await self._deliver_everything()
         if not self._may_lose_a_disk() or each is group.leader:

@@ -856,7 +856,7 @@ async def _asks_for_vote(group: Group, voter: Member, candidate: str, before: St
     )  # fmt: skip
     voter.member.step(request)
     await group.settle()
-    (response,) = [each for _, _, body in group.network if isinstance(each := decode(body), VoteResponse)]
+    (response,) = [each for _, _, frame in group.network if isinstance(each := decode(*frame), VoteResponse)]
     return response.granted
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.codec import decode, encode_head, header_of
 from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.links import Inbox, Links
 from raptormq.broker.replication.log_history import LogHistory
@@ -75,6 +77,20 @@ MESSAGES: list[Message] = [
 ]
 
 
+FIELDS_OF_0_2_0 = {
+    "Hello": "fresh has_data start lost_power asks outdated",
+    "HelloResponse": "asked_boot promise",
+    "VoteRequest": "last_term end pre transfer bootstrap",
+    "VoteResponse": "asked_term granted pre recovering",
+    "Append": "previous previous_term end entries commit sent round promises",
+    "AppendResponse": "matched received lost rejected previous hint_term hint round recovering",
+    "Install": "start entries round",
+    "TimeoutNow": "",
+    "ReadIndexRequest": "context",
+    "ReadIndexResponse": "context position",
+}
+
+
 class NoQueries:
     """A member that must not receive requests."""
 
@@ -90,21 +106,43 @@ class NoQueries:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_comes_in_as_it_went_out(message: Message) -> None:
-    found = decode(encode_head(message))
+    found = decode(encode_head(message), header_of(message))
     if isinstance(found, Append):
         assert bytes(found.data) == b""
         found.data = None
     assert found == message
 
 
+def test_optional_fields_are_header_fields_of_the_frame() -> None:
+    append = Append(**HEAD, previous=Position(5, 1), previous_term=7, end=Position(5, 1), begin=4096)
+    response = AppendResponse(**HEAD, matched=Position(1, 1), received=Position(1, 1), start=1024)
+    request = VoteRequest(**HEAD, last_term=6, end=Position(5, 1), start=0, begin_term=3, begin=1 << 62)
+    assert header_of(append) == {"begin": "4096"}
+    assert header_of(response) == {"start": "1024"}
+    assert header_of(request) == {"start": "0", "begin_term": "3", "begin": "4611686018427387904"}
+    for message in (response, request):
+        assert decode(encode_head(message), {"group": "g"} | header_of(message)) == message
+    with pytest.raises(BodyError):
+        decode(encode_head(append), {"begin": "-1"})
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_members_of_0_2_0_accept_the_head_of_a_message(message: Message) -> None:
+    """They refuse a head with any other fields."""
+    (size,) = struct.unpack_from(">I", encode_head(message))
+    kind, values = json.loads(encode_head(message)[4 : 4 + size])
+    common = "sender to term incarnation boot to_incarnation group"
+    assert set(values) == set(f"{common} {FIELDS_OF_0_2_0[kind]}".split())
+
+
 def test_the_bytes_of_the_log_are_behind_the_head() -> None:
     message = Append(**HEAD, previous=Position(5, 1), previous_term=7, end=Position(9, 1))
-    found = decode(encode_head(message) + b"four")
+    found = decode(encode_head(message) + b"four", {})
     assert isinstance(found, Append)
     assert bytes(found.data) == b"four"
     for data in (b"", b"thr", b"fiive"):
         with pytest.raises(BodyError, match="bytes for"):
-            decode(encode_head(message) + data)
+            decode(encode_head(message) + data, {})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +162,7 @@ def test_the_bytes_of_the_log_are_behind_the_head() -> None:
 )
 def test_what_is_no_message_is_refused(body: bytes) -> None:
     with pytest.raises(BodyError):
-        decode(body)
+        decode(body, {})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +238,7 @@ class Port:
     def handle(self, connection: Connection, requests: list[RemotingCommand]) -> None:
         if connection not in self.accepted:
             self.accepted.append(connection)
-        self.messages += [decode(each.body) for each in requests]
+        self.messages += [decode(each.body, each.ext_fields) for each in requests]
         self.heard.set()
 
     def closed(self, connection: Connection) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.errors import StoreDamaged
-from raptormq.raft import Configuration, Entry, HardState, Member, MemberPromise, Position, Promise
+from raptormq.json_file import dump_pretty, with_checksum
+from raptormq.raft import Begin, Configuration, Entry, HardState, LostRange, Member, MemberPromise, Position, Promise
 
 STATE = HardState(term=4, vote="n1", incarnation=(1 << 62) + 5, boot=2, group=1 << 61, recovering=True, outdated=True)
 ENTRIES = (Entry(1, 0, Configuration.of([Member("n0", 1), Member("n1", 2)])), Entry(4, 700))
@@ -28,6 +30,22 @@ def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
     found = MemberFiles(tmp_path, boot="b").load()
     assert (found.hard_state, found.entries) == (STATE, ENTRIES)
     assert MemberFiles(tmp_path).load_progress() == Progress(Position(1200, 4), 9, promises=promises)
+
+
+def test_begin_and_lost_range_are_found_again(tmp_path: Path) -> None:
+    state = STATE._replace(begin=Begin(4, 1 << 40), lost=LostRange(0, 1 << 40))
+    MemberFiles(tmp_path, boot="b").save(state, ENTRIES, sync_flush=False)
+    assert MemberFiles(tmp_path, boot="b").load().hard_state == state
+
+
+def test_file_of_0_2_0_has_no_begin(tmp_path: Path) -> None:
+    files = MemberFiles(tmp_path, boot="b")
+    files.save(STATE, ENTRIES, sync_flush=False)
+    path = tmp_path / "dledger.json"
+    value = json.loads(path.read_bytes())
+    del value["hardState"]["begin"], value["crc32"]
+    path.write_bytes(dump_pretty(with_checksum(value)))
+    assert MemberFiles(tmp_path, boot="b").load().hard_state == STATE
 
 
 def test_a_start_of_the_machine_is_told_from_one_of_the_process(tmp_path: Path) -> None:

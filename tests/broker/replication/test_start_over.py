@@ -38,8 +38,9 @@ async def lagging(group: Group, act: Callable[[Member], Awaitable[None]]) -> tup
     await act(leader)
     await fill(group, leader)
     await group.pass_time(10)
+    await retire(leader)
+    await group.pass_time(3)
     for each in group.alive:
-        each.store.flush()
         await retire(each)
     assert leader.store.start_offset > lagging.store.end_offset
     return leader, lagging

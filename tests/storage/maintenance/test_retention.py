@@ -117,6 +117,21 @@ def test_a_fuller_disk_deletes_more(ratio: float, hours: int, expected: int) -> 
     assert first_segment(volume) == expected
 
 
+def test_segments_that_are_old_enough_go_before_younger_ones() -> None:
+    clock = Clock()
+    volume = MemoryFileSystem(clock=clock)
+    store = filled(volume, clock)
+    store.config.file_reserved_hours = 5
+    volume.capacity = int(volume.used() / 0.86)
+    run_retention(store, at_hour(10))
+    assert first_segment(volume) == 2, "the others are younger, and there is room again"
+    run_retention(store, at_hour(10))
+    assert first_segment(volume) == 2
+    volume.capacity = int(volume.used() / 0.86)
+    run_retention(store, at_hour(10))
+    assert first_segment(volume) == 5, "none is old enough"
+
+
 @pytest.mark.parametrize(
     ("ratio", "hour", "level", "line"),
     [
@@ -125,7 +140,7 @@ def test_a_fuller_disk_deletes_more(ratio: float, hours: int, expected: int) -> 
             0.86,
             10,
             "WARNING",
-            f"{DELETING}86% full: 2 of them are younger than 4 h (fileReservedTime)",
+            f"{DELETING}86% full: 5 of them are younger than 9 h (fileReservedTime)",
         ),
     ],
 )
@@ -136,7 +151,7 @@ def test_a_run_that_deletes_says_what(
     volume = MemoryFileSystem(clock=clock)
     store = filled(volume, clock)
     volume.capacity = int(volume.used() / ratio)
-    store.config.file_reserved_hours = 4 if level == "WARNING" else 3
+    store.config.file_reserved_hours = 9 if level == "WARNING" else 3
     caplog.set_level("INFO", "raptormq.storage.maintenance.retention")
     for _ in range(2):
         run_retention(store, at_hour(hour))

@@ -47,6 +47,9 @@ class ReplicationSettings:
     election_ms: int = setting(1_000, "dLegerElectionTimeout", parse=_INTERVAL_MS)
     """Election timeout in ms. A follower becomes a candidate after a random time between one and two timeouts without a
     heartbeat. The minimum is twice the heartbeat interval."""
+    shortened_wait_ms: int = setting(600_000, "dLegerShortenedLogWait", parse=integer(0, 86_400_000))
+    """Time in ms without a leader after which a member may lead although its log begins after that of the group, so
+    that messages are lost that another member may still have."""
 
     @property
     def addresses(self) -> dict[str, str]:

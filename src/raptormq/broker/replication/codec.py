@@ -1,7 +1,7 @@
 """Messages of the Raft library as one-way requests of the remoting protocol.
 
 Members connect to each other on separate ports (``dLegerPeers``). Every message is one frame of
-:mod:`raptormq.protocol.frame` with the code ``REPLICATE`` (31010), the flag ONEWAY and one header field, ``group``,
+:mod:`raptormq.protocol.frame` with the code ``REPLICATE`` (31010), the flag ONEWAY and the header field ``group``,
 which is ``dLegerGroup``. Apache RocketMQ does not use the code 31010. DLedger's own codes are above 50,000 and do not
 fit into the binary header. The body::
 
@@ -16,12 +16,16 @@ fit into the binary header. The body::
            promise        [boot, term, last term, position]
 
 Only an ``Append`` carries bytes of the log. Their number is the distance between its two positions.
+
+The head of a message has exactly the fields that it had in version 0.2.0, whose members refuse any other head. A field
+that was added since (:data:`raptormq.raft.OPTIONAL`) is a header field of the frame, with its value as JSON. Members
+that do not know a header field ignore it, and a field that is missing is None.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -29,6 +33,7 @@ import orjson
 
 from raptormq.errors import BodyError
 from raptormq.raft import (
+    OPTIONAL,
     Append,
     AppendResponse,
     Configuration,
@@ -76,8 +81,14 @@ def encode_head(message: Message) -> bytes:
     return _LENGTH.pack(len(head)) + head
 
 
-def decode(body: bytes) -> Message:
-    """Decode a body. The bytes of the log are a view of ``body``.
+def header_of(message: Message) -> dict[str, str]:
+    """Return the header fields of a message: its optional fields that are not None."""
+    values = {name: getattr(message, name) for name in _OPTIONAL_FIELDS[type(message)]}
+    return {name: orjson.dumps(_plain(value)).decode() for name, value in values.items() if value is not None}
+
+
+def decode(body: bytes, header: Mapping[str, str]) -> Message:
+    """Decode a body with the header fields of its frame. The bytes of the log are a view of ``body``.
 
     Raises:
         BodyError: ``body`` is not a message between members.
@@ -89,7 +100,11 @@ def decode(body: bytes) -> Message:
         read = _FIELDS[kind]
         if values.keys() != read.keys():
             raise BodyError(f"a {kind_name} message has unexpected fields: {', '.join(values)}")
-        message = kind(**{name: read[name](value) for name, value in values.items()})
+        fields_read = {name: read[name](value) for name, value in values.items()}
+        for name, reader in _OPTIONAL_FIELDS[kind].items():
+            if name in header:
+                fields_read[name] = reader(orjson.loads(header[name]))
+        message = kind(**fields_read)
     except (struct.error, LookupError, AttributeError, TypeError, ValueError) as error:
         raise BodyError(f"not a message between members: {type(error).__name__}: {error}") from error
     if fault := message.fault():
@@ -185,6 +200,7 @@ def to_json(values: tuple[Entry, ...] | tuple[MemberPromise, ...]) -> list[Any]:
 
 _READERS: dict[Any, Callable[[Any], Any]] = {
     int: _integer,
+    int | None: _integer,
     bool: _boolean,
     str: _text,
     Position: _position,
@@ -195,9 +211,11 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
 }
 
 
-def _readers_of(kind: type[Message]) -> dict[str, Callable[[Any], Any]]:
+def _readers_of(kind: type[Message], *, optional: bool) -> dict[str, Callable[[Any], Any]]:
     hints = get_type_hints(kind)
-    return {field.name: _READERS[hints[field.name]] for field in fields(kind) if field.name != "data"}
+    chosen = [field.name for field in fields(kind) if (field.metadata == OPTIONAL) is optional]
+    return {name: _READERS[hints[name]] for name in chosen if name != "data"}
 
 
-_FIELDS = {kind: _readers_of(kind) for kind in _KINDS.values()}
+_FIELDS = {kind: _readers_of(kind, optional=False) for kind in _KINDS.values()}
+_OPTIONAL_FIELDS = {kind: _readers_of(kind, optional=True) for kind in _KINDS.values()}

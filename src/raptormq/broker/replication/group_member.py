@@ -42,6 +42,7 @@ from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.read_barrier import ReadBarrier
 from raptormq.broker.replication.refused_range import RefusedRange
+from raptormq.broker.replication.waiting import Waiting, shortage_of
 from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError, StoreReadOnly
 from raptormq.log_throttle import LogThrottle
 from raptormq.logs import get_logger
@@ -182,6 +183,8 @@ class GroupMember:
         self._known_leader = ""
         self.refused: RefusedRange | None = None
         """The range with damaged records for which the member waits."""
+        self._waiting = Waiting(options.peers, options.election_ms, options.shortened_wait_ms)
+        self._shortage = ""
         self.conflict = ""
         """Reason why the member last refused an operation that would have lost or mixed data; empty if it refused none
         recently.
@@ -205,6 +208,7 @@ class GroupMember:
         state = self._files.load()
         self._progress = self._saved_progress = progress
         self._hard_state, self._entries = state.hard_state, state.entries
+        self._replica.group_begin = state.hard_state.begin.offset
         dispatched = self._replica.dispatched_offset
         self._replica.knows_topics = progress.history_end <= dispatched != self._store.start_offset
         self._begin(may_have_lost_data=not clean and self._files.may_have_lost_data(state))
@@ -280,6 +284,7 @@ class GroupMember:
                 self._restart()
             return
         self._raft.eligible = self._may_lead()
+        self._raft.accepts_ranges = not self._store.is_volume_full
         self._step(lambda raft: raft.tick(now))
         self._check_disk()
         self._log_changes()
@@ -360,13 +365,25 @@ class GroupMember:
         """Id of the leader, empty if none is known."""
         return self._raft.leader if self._raft is not None else ""
 
+    @property
+    def remark(self) -> str:
+        """What an administrator should know of this member: a conflict, for whom it waits, what its log lacks, and
+        whether its disk is full; empty if nothing.
+        """
+        full = ""
+        if self._store.is_volume_full:
+            stopped = "copies nothing" if not self.leads else "accepts no messages"
+            full = f"the disk of member {self.id} is full: it {stopped} until there is room"
+        return "; ".join(filter(None, (self.conflict, self._waiting.remark, self._shortage, full)))
+
     def not_leader(self) -> NotLeader:
         """Return the error for a request that only the leader handles."""
         leader = self.leader
         if self.halted:
             return NotLeader(f"member {self.id} of this broker's group has stopped: {self.halted}")
         if not leader or leader == self.id:
-            return NotLeader(f"the group of this broker has no leader now (member {self.id}): retry")
+            why = self._waiting.cause or "retry"
+            return NotLeader(f"the group of this broker has no leader now (member {self.id}): {why}")
         address = self._options.peers.get(leader, "")
         return NotLeader(f"member {leader} ({address}) leads the group of this broker, not {self.id}: send to it")
 
@@ -462,6 +479,7 @@ class GroupMember:
     async def _save_state(self) -> None:
         state, entries, sync_flush = self._hard_state, self._entries, self._options.sync_flush
         await self._in_thread(lambda: self._files.save(state, entries, sync_flush=sync_flush))
+        self._replica.group_begin = state.begin.offset
 
     async def _truncate(self, end: Position) -> None:
         """Truncate the log, then the entries: without its entry, a byte would belong to another term."""
@@ -643,6 +661,11 @@ class GroupMember:
         if self.conflict and not conflict:
             logger.info("member %s: the conflict is over", self.id)
         self.conflict = conflict
+        self._waiting.update(status, self._clock())
+        if (shortage := shortage_of(status)) != self._shortage:
+            self._shortage = shortage
+            if shortage:
+                logger.warning("%s", shortage)
         if raft.leader != self._known_leader:
             self._known_leader = raft.leader
             self.catch_up.begin()

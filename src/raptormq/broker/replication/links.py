@@ -34,7 +34,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from raptormq.broker.replication.codec import decode, encode_head
+from raptormq.broker.replication.codec import decode, encode_head, header_of
 from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.group_member import InThread
 from raptormq.broker.replication.log_history import LogHistory
@@ -282,7 +282,7 @@ class _Link:
             return
         command = RemotingCommand(
             RequestCode.REPLICATE,
-            {_GROUP: self._group},
+            {_GROUP: self._group} | header_of(message),
             flag=CommandFlag.ONEWAY,
             serialize_type=SerializeType.ROCKETMQ,
         )
@@ -445,7 +445,7 @@ class Inbox:
             self._answer_later(connection, request)
             return None
         try:
-            message = decode(request.body)
+            message = decode(request.body, request.ext_fields)
         except BodyError as error:
             return str(error)
         if message.sender not in self._members:

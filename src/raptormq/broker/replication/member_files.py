@@ -5,7 +5,7 @@ and its backup are missing, the marker (:mod:`raptormq.json_file`) prevents a st
 vote could vote twice in a term::
 
     {"hardState": {"term": 4, "vote": "n1", "incarnation": 77, "boot": 3, "group": 99, "recovering": false,
-                   "outdated": false},
+                   "outdated": false, "begin": [4, 1073741824], "lost": [0, 1073741824]},
      "entries": [[1, 0, [["n0", 77, "voter", "host:40911"], ...]], [4, 700, null]],
      "machineBoot": "<boot id of the kernel>", "syncFlush": false,
      "reset": [1073741824, 5],
@@ -13,8 +13,10 @@ vote could vote twice in a term::
 
 ``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` distinguishes a crash
 of the process, which loses no written bytes, from a crash of the machine, which loses no flushed bytes; ``syncFlush``
-says whether the process confirmed only flushed bytes. ``reset`` is present while the store must still be emptied. It is
-the position (offset, entries) at which the new log begins.
+says whether the process confirmed only flushed bytes. ``begin`` is the begin of the group's log, with the term of the
+leader that decided it, and ``lost`` the part of the log that the group has lost, absent if none
+(:mod:`raptormq.raft.begin`); version 0.2.0 writes neither. ``reset`` is present while the store must still be emptied.
+It is the position (offset, entries) at which the new log begins.
 
 ``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
 member confirms more records after its start::
@@ -39,8 +41,8 @@ from raptormq.broker.replication.codec import entries_from, promises_from, to_js
 from raptormq.errors import BodyError
 from raptormq.files import DiskFiles, Files
 from raptormq.json_file import JsonFile, dump_pretty, with_checksum
-from raptormq.protocol.bodies.members import flag_at, object_at, parse_integer, text_at
-from raptormq.raft import ZERO, Entry, HardState, MemberPromise, Position
+from raptormq.protocol.bodies.members import flag_at, list_at, object_at, parse_integer, text_at
+from raptormq.raft import ZERO, Begin, Entry, HardState, LostRange, MemberPromise, Position
 
 _KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -126,8 +128,13 @@ class MemberFiles:
         Raises:
             OSError: the save failed. The file has its old or its new contents.
         """
+        state = hard_state._asdict() | {"begin": list(hard_state.begin)}
+        if hard_state.lost is None:
+            del state["lost"]
+        else:
+            state["lost"] = list(hard_state.lost)
         value: dict[str, Any] = {
-            "hardState": hard_state._asdict(),
+            "hardState": state,
             "entries": to_json(entries),
             "machineBoot": self._boot,
             "syncFlush": sync_flush,
@@ -177,6 +184,8 @@ def _state(value: dict[str, Any]) -> MemberState:
         vote=text_at(state, "vote", ""),
         recovering=flag_at(state, "recovering"),
         outdated=flag_at(state, "outdated"),
+        begin=Begin(*map(parse_integer, list_at(state, "begin"))),
+        lost=LostRange(*map(parse_integer, list_at(state, "lost"))) if "lost" in state else None,
         **numbers,
     )
     reset = value.get("reset")

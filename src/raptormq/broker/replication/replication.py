@@ -134,6 +134,7 @@ class Replication:
             heartbeat_ms=settings.heartbeat_ms,
             election_ms=settings.election_ms,
             sync_flush=config.storage.flush_disk_type == "SYNC_FLUSH",
+            shortened_wait_ms=settings.shortened_wait_ms,
         )  # without the preferred leader: _move_to_preferred flushes the tables before it transfers leadership
         self.member = GroupMember(
             settings.self_id, options, store, files, self._links, _monotonic_ms, SystemRandom(), self._in_thread
@@ -366,6 +367,7 @@ class Replication:
         for other in status.members:
             behind = status.end.offset - other.matched.offset
             is_fit = other.active and other.suffrage == Suffrage.VOTER and not other.recovering
+            is_fit = is_fit and not other.shortened_by
             if other.id == settings.preferred_leader and is_fit and behind <= _ALMOST_ALL_BYTES:
                 self._next_move_ms = now_ms + _MOVES_APART_ELECTIONS * settings.election_ms
                 if self._moving is None or self._moving.done():
@@ -439,7 +441,7 @@ class Replication:
         ready = [
             other
             for other in (status.members if status is not None else ())
-            if other.active and other.suffrage == Suffrage.VOTER and not other.recovering
+            if other.active and other.suffrage == Suffrage.VOTER and not other.recovering and not other.shortened_by
         ]
         if not ready:
             raise ProposalRefused("no other voter of the group is active and able to lead")
@@ -612,6 +614,18 @@ class Replication:
                     float(self._unconfirmed_ms(status)),
                 ),
                 "replication_voters": ("Number of voters in the group", float(len(status.configuration.voters()))),
+                "replication_shortened_bytes": (
+                    "Bytes by which the log of this member begins after that of its group; above 0 it is not elected",
+                    float(status.shortened_by),
+                ),
+                "replication_lost_bytes": (
+                    "Bytes of the log that the group has lost, because a member with a shortened log leads",
+                    float(0 if status.lost is None else status.lost.end - status.lost.begin),
+                ),
+                "replication_disk_full": (
+                    "1 while the disk of this member is full, so that it copies or accepts nothing",
+                    float(self._store.is_volume_full),
+                ),
             }
         return figures
 

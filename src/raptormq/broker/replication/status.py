@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from raptormq.broker.replication.catch_up import CatchUp
-from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import CopyState, LostRange, ReplicationState, Verdict
 from raptormq.raft import Role, Status, Suffrage
 
 MODE = "dledger"
@@ -147,6 +147,7 @@ def state_of(
         confirmed_offset=status.committed.offset,
         last_offset=status.end.offset,
         members=tuple(copies),
+        lost=None if status.lost is None else LostRange(*status.lost),
     )
 
 

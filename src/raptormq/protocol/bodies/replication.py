@@ -6,10 +6,11 @@
      "members": [{"id": "n0", "address": "host:40911", "role": "follower", "lagBytes": 100, "lagMillis": 3,
                   "answering": true}, ...],
      "damaged": [{"member": "n1", "offset": 700, "size": 120, "reason": "..."}, ...],
-     "remark": "", "restart": {"allowed": true, "reason": "..."}}
+     "lost": {"begin": 0, "end": 700}, "remark": "", "restart": {"allowed": true, "reason": "..."}}
 
 ``damaged`` is the damage that the reporting member has found in its commit log and that is not repaired, at most
-:data:`MAX_DAMAGED` ranges. ``restart`` is present if the request asked whether a member may be restarted.
+:data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none. ``restart``
+is present if the request asked whether a member may be restarted.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ class Damage(NamedTuple):
     offset: int
     size: int
     reason: str
+
+
+class LostRange(NamedTuple):
+    """The part ``[begin, end)`` of the commit log that a group has lost."""
+
+    begin: int
+    end: int
 
 
 class Verdict(NamedTuple):
@@ -115,6 +123,8 @@ class ReplicationState:
     restart: Verdict | None = None
     damaged: tuple[Damage, ...] = ()
     """Known damage of the commit log of this member that is not repaired."""
+    lost: LostRange | None = None
+    """What the group has lost, because a member leads whose log begins after that of the group did."""
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -132,6 +142,8 @@ class ReplicationState:
             "damaged": [each._asdict() for each in self.damaged],
             "remark": self.remark,
         }
+        if self.lost is not None:
+            value["lost"] = self.lost._asdict()
         if self.restart is not None:
             value["restart"] = {"allowed": self.restart.holds, "reason": self.restart.reason}
         return dumps(value)
@@ -141,7 +153,7 @@ class ReplicationState:
         """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         members, damaged = _objects_at(value, "members"), _objects_at(value, "damaged")
-        restart = object_at(value, "restart")
+        restart, lost = object_at(value, "restart"), object_at(value, "lost")
         return cls(
             text_at(value, "group", ""),
             text_at(value, "mode"),
@@ -156,6 +168,7 @@ class ReplicationState:
             text_at(value, "remark", ""),
             Verdict(flag_at(restart, "allowed"), text_at(restart, "reason", "")) if restart else None,
             tuple(map(_damage, damaged)),
+            LostRange(parse_integer(lost.get("begin")), parse_integer(lost.get("end"))) if lost else None,
         )
 
 

@@ -11,9 +11,10 @@ from raptormq.storage.log.flush import FlushService
 from raptormq.storage.log.offset_waiters import OffsetCallback, OffsetWaiters, wait_for_offset
 from raptormq.storage.log.readahead import PageWarmer
 from raptormq.storage.log.segment import Segment
-from raptormq.storage.log.write_gate import WriteGate
+from raptormq.storage.log.write_gate import RATIO, WriteGate
 
 __all__ = [
+    "RATIO",
     "CommitLog",
     "Confirmation",
     "FlushService",

@@ -20,6 +20,7 @@ logger = get_logger(__name__)
 
 SEGMENT = "segment"
 WRITE = "write"
+RATIO = "ratio"
 _CLEARED_BY_APPENDS = frozenset({SEGMENT, WRITE})
 """Sources whose shortage ends with a successful append. Appends are therefore attempted despite these shortages."""
 _LOG_INTERVAL_S = 60.0

@@ -8,12 +8,16 @@ use of the volume   what is deleted in one run, at most ``deleteFileBatchMax`` s
 ==================  ===========================================================================
 below 75 %          segments older than ``fileReservedTime``, in the hours of ``deleteWhen``
 75 % and more       segments older than ``fileReservedTime``, at any hour
-85 % and more       the oldest segments, whatever their age
+85 % and more       the same, or, when none is left, the oldest segments, whatever their age
 90 % and more       the same, and writes are refused until there is room again
 ==================  ===========================================================================
 
 While writes are refused for want of room, additional runs delete segments older than ``fileReservedTime`` at any hour.
 Younger segments are deleted by the regular runs only.
+
+A follower of a group deletes by the same rules, and only what its leader has allowed all members to delete
+(:attr:`raptormq.storage.replica.Replica.group_begin`). Otherwise consumers would skip messages when it leads. Its
+volume may thereby become full.
 
 Segments are deleted from the oldest on, one after the other. A file that cannot be deleted blocks the younger ones,
 because a log with a hole cannot be opened. The next run tries again.
@@ -31,7 +35,7 @@ from raptormq.errors import ConfigError, StorageError
 from raptormq.logs import get_logger
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.fs import DiskUsage, FileSystem
-from raptormq.storage.log import CommitLog, Segment, WriteGate
+from raptormq.storage.log import RATIO, CommitLog, Segment, WriteGate
 from raptormq.storage.queue import ConsumeQueue, QueueTable
 
 logger = get_logger(__name__)
@@ -65,8 +69,16 @@ class Retention:
     """
 
     def __init__(
-        self, config: StoreConfig, filesystem: FileSystem, log: CommitLog, queues: QueueTable, gate: WriteGate
+        self,
+        config: StoreConfig,
+        filesystem: FileSystem,
+        log: CommitLog,
+        queues: QueueTable,
+        gate: WriteGate,
+        deletable_offset: Callable[[], int],
     ) -> None:
+        """``deletable_offset`` returns the log offset before which segments may be deleted."""
+        self._deletable_offset = deletable_offset
         self._config = config
         self._filesystem = filesystem
         self._log = log
@@ -105,9 +117,9 @@ class Retention:
         ratio = self.measure_disk()
         removed = [] if self._is_blocked else self._remove_segments(now_ms, 0.0 if expired_only else ratio, any_hour)
         if ratio >= self._config.disk_full_ratio and not removed:
-            self._gate.set_full("ratio", f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
+            self._gate.set_full(RATIO, f"the disk of {self._folder} is {ratio:.0%} full (diskSpaceWarningLevelRatio)")
         elif ratio < self._config.disk_full_ratio:
-            self._gate.clear_full("ratio")
+            self._gate.clear_full(RATIO)
         if removed:
             self._log_deletion(removed, now_ms, ratio)
         self._segments_to_delete += removed
@@ -158,7 +170,7 @@ class Retention:
             self._queues.files.remove_before(queue, min(first_item, queue.first_item))
 
     def _remove_segments(self, now_ms: int, ratio: float, any_hour: bool) -> list[Segment]:
-        config, log = self._config, self._log
+        config = self._config
         forced = ratio >= config.disk_clean_ratio
         if (
             not (forced or any_hour)
@@ -166,15 +178,19 @@ class Retention:
             and time.localtime(now_ms / 1000).tm_hour not in parse_hours(config.delete_when)
         ):
             return []
-        segments_to_delete: list[Segment] = []
-        while len(segments_to_delete) < config.delete_batch_max and len(log.segments) > 1:
+        removed = self._remove_while(lambda segment: self._is_expired(segment, now_ms))
+        return removed if removed or not forced else self._remove_while(lambda _segment: True)
+
+    def _remove_while(self, condition: Callable[[Segment], bool]) -> list[Segment]:
+        """Remove the oldest segments while they may be deleted and ``condition`` holds."""
+        log, removed = self._log, list[Segment]()
+        limit = min(log.flushed_offset, self.checkpointed_offset, self._deletable_offset())
+        while len(removed) < self._config.delete_batch_max and len(log.segments) > 1:
             first = log.segments[0]
-            if first.end > min(log.flushed_offset, self.checkpointed_offset) or not (
-                forced or self._is_expired(first, now_ms)
-            ):
+            if first.end > limit or not condition(first):
                 break
-            segments_to_delete.append(log.remove_first())
-        return segments_to_delete
+            removed.append(log.remove_first())
+        return removed
 
     def _log_deletion(self, removed: list[Segment], now_ms: int, ratio: float) -> None:
         """Log deleted segments; a warning if they are younger than ``fileReservedTime``, because their messages may not
