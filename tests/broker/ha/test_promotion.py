@@ -11,9 +11,12 @@ import pytest
 
 from raptormq.broker.broker import Broker
 from raptormq.broker.ha import slave as slave_module
+from raptormq.broker.ha.promotion_record import PromotionRecord
 from raptormq.protocol.codes import RequestCode, ResponseCode
+from raptormq.storage.fs import DiskUsage, RealFileSystem
 from tests.broker.ha.pair import become, end_of, pair, read, slave_of
 from tests.broker.harness import assembly_of, connected
+from tests.broker.retention import SHORT_SEGMENTS
 
 Ports = Callable[[int], list[int]]
 
@@ -84,3 +87,58 @@ async def test_another_slave_finds_the_new_master(
 
 def registered_id(broker: Broker) -> int:
     return assembly_of(broker).registrar._broker_id
+
+
+class Occupied(RealFileSystem):
+    """A file system that reports how full a test wants its volumes to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = 0.0
+
+    def usage(self, path: str) -> DiskUsage:
+        return DiskUsage(1000, 1000 - int(1000 * self.used))
+
+
+@pytest.mark.parametrize("way", ["force", "expired"])
+async def test_slave_whose_log_begins_after_that_of_its_master_is_promoted_only_by_force(
+    tmp_path: Path, free_ports: Ports, way: str
+) -> None:
+    ports = free_ports(4)
+    disk = Occupied()
+    async with pair(tmp_path, ports[:2]) as brokers:
+        master = await brokers.master(more=SHORT_SEGMENTS)
+        listens = {"listenPort": str(ports[2]), "haListenPort": str(ports[3])}
+        slave = await brokers.slave(1, SHORT_SEGMENTS | listens, disk)
+        async with connected(master) as peer:
+            for _ in range(10):
+                assert (await peer.send("t", b"x" * 50_000)).code == ResponseCode.SUCCESS
+        await become(lambda: end_of(slave) == end_of(master))
+        await become(lambda: slave._store.flushed_offset == end_of(slave))
+        disk.used = 0.99
+        await slave._store.clean(any_hour=False)
+        assert slave._store.start_offset > master._store.start_offset == 0
+        await master.stop()
+        async with connected(slave) as peer:
+            refused = await peer.call(RequestCode.PROMOTE)
+            assert refused.code == ResponseCode.ILLEGAL_OPERATION
+            reason = f"this log begins at {slave._store.start_offset}, and that of the master began at 0"
+            assert reason in (refused.remark or "")
+            if way == "expired":  # the master would have deleted the messages, too
+                slave._store.config.file_reserved_hours = 0
+                promoted = await peer.call(RequestCode.PROMOTE)
+            else:
+                promoted = await peer.call(RequestCode.PROMOTE, {"force": "true"})
+            assert promoted.code == ResponseCode.SUCCESS, promoted.remark
+
+
+async def test_begin_of_the_master_is_known_after_a_restart_of_the_slave(tmp_path: Path) -> None:
+    record = PromotionRecord(tmp_path)
+    await record.master_begins(700)
+    assert record.master_begin is None, "this broker is no slave"
+    await record.follows()
+    await record.master_begins(700)
+    again = PromotionRecord(tmp_path)
+    assert (again.is_slave, again.master_begin) == (True, 700)
+    await again.promoted(900)
+    assert PromotionRecord(tmp_path).master_begin is None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from raptormq.broker.config import HaSettings
@@ -44,8 +45,11 @@ from raptormq.transport.timing import Backoff, wait_event
 
 logger = get_logger(__name__)
 
+WATCH_S = 10.0
+"""Interval in seconds at which a slave asks its master where its log begins."""
 MAX_PUSH_BYTES = 64 << 20
 """Maximum size of a push, and of an incomplete record in memory."""
+_HOUR_MS = 3_600_000
 _CONNECT_S = 3.0
 _RETRY = Backoff(0.2, 2.0)
 _REGISTRATIONS_IN_A_ROW, _REGISTRATION_INTERVAL = 3, 15
@@ -141,13 +145,14 @@ class HaSlave:
 
         Args:
             save_role: saves the role, so that the next start begins as a master.
-            force: promote even if the master responds.
+            force: promote even if the master responds, or if this log begins after that of the master.
 
         Returns:
             The end of this log, and the last known end of the master's log.
 
         Raises:
-            Refused: this broker is the master already, or the master responds and ``force`` is not set.
+            Refused: this broker is the master already; or ``force`` is not set, and the master responds, or this log
+                begins after that of the master.
             ConfigError: the role cannot be saved; nothing has changed.
             StorageError: the disk failed; this broker remains a slave until its next start.
         """
@@ -161,6 +166,8 @@ class HaSlave:
                     f"the master ({self._client.address}) answers: stop it first; the logs of two masters cannot be"
                     " merged",
                 )
+            if not force and (lacking := await self._lacks()):
+                raise Refused(ResponseCode.ILLEGAL_OPERATION, lacking)
             save_role()
             await self._unfollow()
             try:
@@ -185,6 +192,21 @@ class HaSlave:
         except RaptorMQError:
             return True
         return True
+
+    async def _lacks(self) -> str:
+        """Return which messages at the beginning of the master's log this one lacks; empty if it lacks none. Messages
+        that are older than ``fileReservedTime`` do not count, because the master would have deleted them, too.
+        """
+        begin, start = self._promotion.master_begin, self._store.start_offset
+        if begin is None or start <= begin:
+            return ""
+        stored_ms = await self._store.store_timestamp_at(start)
+        if stored_ms is None or self._clock() - stored_ms >= self._store.config.file_reserved_hours * _HOUR_MS:
+            return ""
+        return (
+            f"this log begins at {start}, and that of the master began at {begin}: consumers would skip the messages"
+            " between, which are younger than fileReservedTime; promote another slave, or use --force to give them up"
+        )
 
     async def _start_master(self) -> None:
         """Start the services of a master. Errors are only logged, because a promotion cannot be undone."""
@@ -250,7 +272,8 @@ class HaSlave:
         except OSError as error:
             raise ConnectError(f"no connection to the HA port of the master, {address}: {error}") from error
         loop = asyncio.get_running_loop()
-        tasks = loop.create_task(self._receive(reader)), loop.create_task(self._report(writer))
+        parts = self._receive(reader), self._report(writer), self._watch_begin()
+        tasks = [loop.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -276,6 +299,7 @@ class HaSlave:
             )
         low, high = await client.log_bounds()
         self._master_end = high
+        await self._promotion.master_begins(low)
         end = self._store.end_offset
         if not end:
             return
@@ -363,6 +387,13 @@ class HaSlave:
             self._written_ms = self._clock()
             await writer.drain()
             await wait_event(self._grown, heartbeat_s)
+
+    async def _watch_begin(self) -> None:
+        """Record where the log of the master begins, as its retention moves it."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            with suppress(RaptorMQError):  # the connection for the log decides whether the master responds
+                await self._promotion.master_begins((await self._client.log_bounds())[0])
 
     # --- status ---
 
