@@ -22,7 +22,11 @@ Examples:
   raptormq cluster promote 10.0.0.8:10911 --yes -o json"""
 )
 @click.argument("address")
-@click.option("--force", is_flag=True, help="Also while the master responds: then both take messages. Also if this log begins after that of the master.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also while the master responds: then both take messages. Also if this log begins after that of the master.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 @output_option
 @name_servers_option

@@ -328,14 +328,6 @@ class GroupMember:
         return self._raft.status() if self._raft is not None else None
 
     @property
-    def remark(self) -> str:
-        """What this member refuses or waits for, or why it does not run; empty if none applies."""
-        refused = "" if self.refused is None else self.refused.text
-        if self._raft is None:
-            return self.halted or refused or "its disk failed; it restarts shortly"
-        return self.conflict or refused
-
-    @property
     def epochs(self) -> list[tuple[int, int]]:
         """The terms of the log with the offset of the first byte of each, oldest first."""
         begins: dict[int, int] = {}
@@ -367,14 +359,17 @@ class GroupMember:
 
     @property
     def remark(self) -> str:
-        """What an administrator should know of this member: a conflict, for whom it waits, what its log lacks, and
-        whether its disk is full; empty if nothing.
+        """What an administrator should know of this member: why it does not run, or a conflict, refused records, for
+        whom it waits, what its log lacks, and whether its disk is full; empty if nothing.
         """
+        refused = "" if self.refused is None else self.refused.text
+        if self._raft is None:
+            return self.halted or refused or "its disk failed; it restarts shortly"
         full = ""
         if self._store.is_volume_full:
             stopped = "copies nothing" if not self.leads else "accepts no messages"
             full = f"the disk of member {self.id} is full: it {stopped} until there is room"
-        return "; ".join(filter(None, (self.conflict, self._waiting.remark, self._shortage, full)))
+        return "; ".join(filter(None, (self.conflict or refused, self._waiting.remark, self._shortage, full)))
 
     def not_leader(self) -> NotLeader:
         """Return the error for a request that only the leader handles."""

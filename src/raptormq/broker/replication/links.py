@@ -401,7 +401,7 @@ class Inbox:
     def _note_other_group(self, request: RemotingCommand, group: str | None) -> None:
         """Note that a member of ``dLegerPeers`` belongs to another group."""
         with suppress(BodyError):
-            message = decode(request.body)
+            message = decode(request.body, request.ext_fields)
             if message.sender in self._members and message.to == self._own_id:
                 self._other_groups[message.sender] = (
                     f"dLegerGroup is {self._group} here and {group!s:.80} on {message.sender}:"
