@@ -96,7 +96,17 @@ class Feature(ABC):
                 await producer.send(Message(topic or self.topic, body, **more), queue=queue)  # type: ignore[arg-type]
 
     async def stored(self, topic: str = "") -> list[bytes]:
-        """Return the bodies of all messages of the topic, each at its first occurrence."""
+        """Return the bodies of all messages of the topic, each at its first occurrence.
+
+        While no broker serves, the read is repeated.
+        """
+        while True:
+            try:
+                return await self._read(topic)
+            except RaptorMQError:
+                await asyncio.sleep(LOOK_S)
+
+    async def _read(self, topic: str) -> list[bytes]:
         found: dict[bytes, None] = {}
         async with PullConsumer(client_config=self.cluster.clients) as consumer:
             for queue in await consumer.queues(topic or self.topic):
