@@ -7,7 +7,8 @@ existing objects; it keeps no state. The rules for the brokers of replicated gro
 2. Otherwise, if each can talk with the new settings in transition (`peer_security`), brokers get these.
 3. Otherwise, brokers get their own settings in transition. Rule 2 holds when all have them.
 4. While it is not known whether a broker runs its settings, because its pod is being replaced, all brokers keep theirs.
-   A broker that does not respond and whose pod is not settled may run anything; it gets the settings of the others.
+   This does not wait for a broker that does not respond and whose pod is not settled, which may be for good. Its
+   settings count nevertheless, because it may just restart with them.
 
 The transition thus begins with rule 2 or 3, and rule 1 ends it. Brokers without replication do not connect to each
 other and get the new settings at once.
@@ -75,16 +76,20 @@ class _Broker:
     name: str
     configured: PeerSecurity
     runs_it: bool
+    is_away: bool
+    """Whether it does not respond and its pod is not settled."""
 
 
 def decide(cluster: Cluster, observed: Observed, unknown_settings: frozenset[str] = frozenset()) -> Decision:
     """Return the settings of each server. `unknown_settings` are the warnings of the brokers about their settings."""
     wanted = PeerSecurity.of_spec(cluster)
-    brokers = list(_brokers(cluster, observed))
-    targets, obstacle = _targets(cluster, wanted, brokers, unknown_settings)
-    senders = [*(each.configured for each in brokers), *targets.values()]
+    existing = list(_brokers(cluster, observed))
+    targets, obstacle = _targets(cluster, wanted, existing, unknown_settings)
+    senders = [*(each.configured for each in existing), *targets.values()]
     is_open = any(each.in_transition for each in senders)
-    servers = _name_servers(cluster, observed, wanted, senders, is_certain=all(each.runs_it for each in brokers))
+    servers = _name_servers(
+        cluster, observed, wanted, senders, is_certain=all(each.runs_it or each.is_away for each in existing)
+    )
     return Decision(targets, servers, wanted, is_open, obstacle)
 
 
@@ -93,30 +98,29 @@ def _targets(
 ) -> tuple[dict[str, PeerSecurity], str]:
     """Return the settings by broker, and the reason why the change cannot continue."""
     everyone = [member.name for member in cluster.members]
-    known = {each.name: each.configured for each in brokers}
-    if not cluster.is_replicated or all(each == wanted for each in known.values()):
+    configured = {each.name: each.configured for each in brokers}
+    if not cluster.is_replicated or all(each == wanted for each in configured.values()):
         return dict.fromkeys(everyone, wanted), ""
-    first = next(iter(known.values()))
+    first = brokers[0].configured
     is_too_old = any(PEER_TRANSITION_KEY in text for text in unknown_settings)
-    if is_too_old or not all(each.runs_it for each in brokers):
-        return {name: known.get(name, first) for name in everyone}, TOO_OLD if is_too_old else ""
+    if is_too_old or not all(each.runs_it or each.is_away for each in brokers):
+        return {name: configured.get(name, first) for name in everyone}, TOO_OLD if is_too_old else ""
     for target in (wanted, wanted.opened):
-        if all(each.talks_with(target) for each in known.values()):
+        if all(each.configured.talks_with(target) for each in brokers):
             return dict.fromkeys(everyone, target), ""
-    return {name: known.get(name, first).opened for name in everyone}, ""
+    return {name: configured.get(name, first).opened for name in everyone}, ""
 
 
 def _brokers(cluster: Cluster, observed: Observed) -> Iterator[_Broker]:
-    """Return the existing brokers, except those that do not respond and whose pod is not settled."""
+    """Return the existing brokers."""
     for member in cluster.members:
         config_map = observed.objects.get(("ConfigMap", member.name))
         workload = observed.objects.get(("StatefulSet", member.name))
         if config_map is None or workload is None or not is_owned(observed, workload):
             continue
-        if not settled(workload) and member.name not in observed.answering:
-            continue
+        is_away = not settled(workload) and member.name not in observed.answering
         runs_it = all_updated(workload) and runs_config(workload, config_map)
-        yield _Broker(member.name, security_of(workload, config_map, BROKER_FILE), runs_it)
+        yield _Broker(member.name, security_of(workload, config_map, BROKER_FILE), runs_it, is_away)
 
 
 def _name_servers(

@@ -35,6 +35,8 @@ class Pod:
     revision: str
     peers: int
     security: PeerSecurity = field(default_factory=PeerSecurity)
+    starting: int = 0
+    """Number of steps until the broker of a replaced pod responds."""
 
 
 class GroupAdmin(FakeAdmin):
@@ -80,6 +82,8 @@ class DledgerGroup(Operator):
         self.down: set[int] = set()
         """Members that do not respond, in any state of their pods."""
         self.largest = 0
+        self.start_steps = 0
+        """Number of steps for which the broker of a replaced pod does not respond."""
         for server in self.cluster.name_server_addresses:
             self.admin.listings[server] = {}
 
@@ -107,7 +111,7 @@ class DledgerGroup(Operator):
     # --- the group ---
 
     def serving(self) -> set[int]:
-        return self.pods.keys() - self.down
+        return {index for index, pod in self.pods.items() if not pod.starting} - self.down
 
     def lead(self, index: int | None) -> None:
         self.leader = index
@@ -182,9 +186,12 @@ class DledgerGroup(Operator):
         if index not in self.pods or place not in self.kube.objects:  # new, or evicted
             config_map = self.kube.objects["ConfigMap", NAMESPACE, member.name]
             security = security_of(workload, config_map, BROKER_FILE)
-            self.pods[index] = Pod(revision, peer_count_in(config_map), security)
+            starting = self.start_steps if index in self.pods else 0
+            self.pods[index] = Pod(revision, peer_count_in(config_map), security, starting)
             if index == self.leader:
                 self.lead(None)
+        else:
+            self.pods[index].starting = max(0, self.pods[index].starting - 1)
         pod = self.pods[index]
         labels = names.broker_labels("demo", 0, index) | {names.REVISION_LABEL: pod.revision}
         metadata = {"name": f"{member.name}-0", "namespace": NAMESPACE, "labels": labels, "uid": f"uid-{id(pod)}"}

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.model.cluster import AccessControl, Cluster, Tls
 from raptormq_operator.model.peer_security import PeerSecurity
+from raptormq_operator.plan import Observed
+from raptormq_operator.security_change import decide
 from tests.operator.dledger_world import DledgerGroup
-from tests.operator.resources import NAMESPACE, SURROUNDINGS
+from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
 
 ON = {"enabled": True, "authorization": True}
 OFF = ON | {"enabled": False}
@@ -75,6 +78,7 @@ ENFORCED = PeerSecurity(Tls("certificate", "enforcing"))
 
 @pytest.mark.crossing("operator", "dledger", "access-control")
 @pytest.mark.crossing("operator", "dledger", "tls")
+@pytest.mark.parametrize("start_steps", [0, 1, 3])
 @pytest.mark.parametrize(
     ("before", "after", "steps"),
     [
@@ -98,9 +102,10 @@ ENFORCED = PeerSecurity(Tls("certificate", "enforcing"))
     ],
 )
 async def test_brokers_get_new_settings_in_the_phases_that_their_peers_need(
-    before: dict[str, Any], after: dict[str, Any], steps: list[PeerSecurity]
+    before: dict[str, Any], after: dict[str, Any], steps: list[PeerSecurity], start_steps: int
 ) -> None:
     group = DledgerGroup(**before)
+    group.start_steps = start_steps
     await group.until()
     seen = await phases(group, **after)
     assert [each for each in seen if len(each) == 1] == [{step} for step in steps]
@@ -109,16 +114,19 @@ async def test_brokers_get_new_settings_in_the_phases_that_their_peers_need(
 
 
 @settings(max_examples=12, deadline=None)
-@given(before=SPECS, interrupted=SPECS, after=SPECS, turns=st.integers(1, 8))
+@given(before=SPECS, interrupted=SPECS, after=SPECS, turns=st.integers(1, 8), start_steps=st.integers(0, 3))
 def test_running_servers_accept_each_other_whatever_is_changed_and_when(
-    before: dict[str, Any], interrupted: dict[str, Any], after: dict[str, Any], turns: int
+    before: dict[str, Any], interrupted: dict[str, Any], after: dict[str, Any], turns: int, start_steps: int
 ) -> None:
-    asyncio.run(change_twice(before, interrupted, after, turns))
+    asyncio.run(change_twice(before, interrupted, after, turns, start_steps))
 
 
-async def change_twice(before: dict[str, Any], interrupted: dict[str, Any], after: dict[str, Any], turns: int) -> None:
+async def change_twice(
+    before: dict[str, Any], interrupted: dict[str, Any], after: dict[str, Any], turns: int, start_steps: int
+) -> None:
     """Change the spec again some steps after the first change, with another process of the operator."""
     group = DledgerGroup(**{name: value for name, value in before.items() if value is not None})
+    group.start_steps = start_steps
     await group.until()
     group.change_spec(**interrupted)
     for _ in range(turns):
@@ -159,3 +167,41 @@ async def test_brokers_of_an_image_without_the_setting_keep_their_settings() -> 
     assert securities(group) <= {SIGNED, SIGNED.opened}
     assert group.ready["status"] == "False"
     assert "does not know peerSecurityTransition" in group.ready["message"]
+
+
+def observed(*brokers: tuple[PeerSecurity, bool, bool]) -> tuple[Cluster, Observed]:
+    """Return a cluster whose access control is being disabled, and its brokers: the settings of each, whether its pod
+    has them, and whether it responds.
+    """
+    spec: dict[str, Any] = {"replicas": 3, "replication": {"mode": "dledger"}, "accessControl": OFF}
+    cluster = Cluster.from_object(cluster_body(**spec), SURROUNDINGS)
+    members = cluster.members
+    configured = {member.name: security for member, (security, _, _) in zip(members, brokers, strict=True)}
+    objects = {}
+    for manifest in wanted(cluster, brokers=configured).objects:
+        objects[manifest["kind"], manifest["metadata"]["name"]] = manifest
+    for member, (_, runs_it, responds) in zip(members, brokers, strict=True):
+        workload = objects["StatefulSet", member.name]
+        workload["metadata"]["generation"] = 1
+        available = int(runs_it and responds)
+        workload["status"] = {
+            "observedGeneration": 1,
+            "replicas": 1,
+            "updatedReplicas": int(runs_it),
+            "availableReplicas": available,
+        }
+    answering = frozenset(member.name for member, (_, _, responds) in zip(members, brokers, strict=True) if responds)
+    return cluster, Observed(cluster.uid, objects, answering=answering)
+
+
+def test_a_broker_that_restarts_keeps_its_settings_while_another_is_changed() -> None:
+    """Otherwise both are changed back and forth for ever."""
+    cluster, seen = observed((SIGNED, True, True), (SIGNED.opened, True, False), (SIGNED.opened, False, True))
+    targets = decide(cluster, seen).brokers
+    assert [targets[member.name] for member in cluster.members] == [SIGNED, SIGNED.opened, SIGNED.opened]
+
+
+def test_a_broker_that_restarts_keeps_its_settings_while_the_phase_lasts() -> None:
+    cluster, seen = observed((SIGNED, True, True), (SIGNED.opened, True, False), (SIGNED, True, True))
+    targets = decide(cluster, seen).brokers
+    assert {targets[member.name] for member in cluster.members} == {SIGNED.opened}
