@@ -387,6 +387,19 @@ async def test_whatever_a_message_of_one_queue_raises_takes_nothing_of_another_a
             assert (consumer.position(Q0), consumer.position(Q1)) == (1, 0)
 
 
+async def test_a_query_that_a_former_leader_refuses_goes_to_the_next_one() -> None:
+    async with ScriptedPeer() as former, ScriptedPeer() as leader:
+        former.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, former), route(1, leader))
+        former.on(RequestCode.GET_MAX_OFFSET, refuse(ResponseCode.SERVICE_NOT_AVAILABLE))
+        leader.on(RequestCode.GET_MAX_OFFSET, answer(header=OffsetResponseHeader(7)))
+        async with PullConsumer(name_servers=former.address) as consumer:
+            assert await consumer.max_offset(Q0) == 7
+            former.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, leader))
+            leader.on(RequestCode.GET_MAX_OFFSET, refuse(ResponseCode.SERVICE_NOT_AVAILABLE))
+            with pytest.raises(ServerError):  # no other leader is known yet
+                await consumer.max_offset(Q0)
+
+
 async def test_a_connection_that_breaks_during_a_pull_is_made_again() -> None:
     async with ScriptedPeer() as peer:
         peer.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, route(1, peer))

@@ -1,7 +1,8 @@
 """Requests to the broker of a queue: finding that broker, and querying its offsets.
 
 `call_broker` looks up the broker of a queue in the route, and refreshes the route when the broker has moved. A broker
-that restarts on Kubernetes often gets another address, which the name servers have within seconds. If a broker reports
+that restarts on Kubernetes often gets another address, which the name servers have within seconds. The former leader of
+a Dledger group does not serve (code 14), and the name servers have the address of the next one. If a broker reports
 that the topic does not exist, this is recorded for the route, because the topic may have been deleted.
 
 `OffsetRequests` queries the bounds of a queue, the offset of a time, and the committed offset of a group. An offset is
@@ -65,7 +66,9 @@ async def _call_broker(
     if address is not None:
         try:
             return await call(address)
-        except (ConnectError, ConnectionClosed):
+        except (ConnectError, ConnectionClosed, ServerError) as error:
+            if isinstance(error, ServerError) and error.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+                raise
             moved = await _refreshed_address(routes, queue, broker_id)
             if moved is None or moved == address:
                 raise
