@@ -46,21 +46,6 @@ log = get_logger(__name__)
 
 
 _LEADERLESS = "no member leads the group, or is its master"
-_OTHERS_TELL = frozenset(
-    {
-        Reason.READY,
-        Reason.TOPIC_CONFLICT,
-        Reason.CLUSTER_NOT_FOUND,
-        Reason.CLUSTER_NOT_READY,
-        Reason.NAME_SERVER_UNREACHABLE,
-        Reason.NOT_REGISTERED,
-        Reason.NO_LEADER,
-        Reason.NO_MASTER,
-        Reason.NO_SLAVE,
-        Reason.SLAVE_BEHIND,
-    }
-)
-"""Reasons without a retry timer: an event of another resource or of the cluster triggers the next reconciliation."""
 _OF_CLUSTER = frozenset(
     {
         Reason.BROKER_UNREACHABLE,
@@ -74,6 +59,12 @@ _OF_CLUSTER = frozenset(
     }
 )
 """Reasons that concern all Topics of a cluster. The cluster reports them with an Event; its Topics record none."""
+_OTHERS_TELL = _OF_CLUSTER - {Reason.BROKER_UNREACHABLE} | {
+    Reason.READY,
+    Reason.TOPIC_CONFLICT,
+    Reason.CLUSTER_NOT_FOUND,
+}
+"""Reasons without a retry timer: an event of another resource or of the cluster triggers the next reconciliation."""
 _HELD = "the state of the cluster"
 """"Reason" for the retry of Topics whose status waits for `HOLD_S`."""
 

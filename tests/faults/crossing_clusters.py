@@ -50,6 +50,8 @@ class Cluster(ABC):
     administration: ClientConfig
     """Settings of an administrator's clients."""
     disks: FailingDisks
+    name_servers: str
+    """The address of the name server."""
     name_server_settings = ""
     """Lines for the settings file of the name server."""
 
@@ -96,6 +98,7 @@ class Pair(Cluster):
 
     def __init__(self, processes: HaProcesses, *, has_slave: bool) -> None:
         self._processes, self._has_slave = processes, has_slave
+        self.name_servers = processes.name_server
 
     async def start(self) -> None:
         await self._processes.start_name_server(self.name_server_settings)
@@ -140,6 +143,7 @@ class Group(Cluster):
 
     def __init__(self, processes: DledgerProcesses) -> None:
         self._processes = processes
+        self.name_servers = processes.name_server
 
     async def start(self) -> None:
         await self._processes.start_name_server(self.name_server_settings)
@@ -187,7 +191,7 @@ async def cluster_under(mode: str, condition: str, folder: Path) -> AsyncIterato
         cluster = _cluster(mode, folder, opened, settings, disks)
         cluster.disks, cluster.name_server_settings = disks, format_properties(name_server)
         cluster.clients, cluster.administration = (
-            ClientConfig(cluster_address(cluster), credentials=each, tls=tls, request_timeout=PATIENCE_S)
+            ClientConfig(cluster.name_servers, credentials=each, tls=tls, request_timeout=PATIENCE_S)
             for each in credentials
         )
         await cluster.start()
@@ -200,12 +204,6 @@ async def cluster_under(mode: str, condition: str, folder: Path) -> AsyncIterato
         yield cluster
 
 
-def cluster_address(cluster: Cluster) -> str:
-    """Return the address of the cluster's name server."""
-    assert isinstance(cluster, Pair | Group)
-    return cluster._processes.name_server
-
-
 def _cluster(
     mode: str,
     folder: Path,
@@ -213,13 +211,16 @@ def _cluster(
     settings: Mapping[str, str],
     disks: FailingDisks,
 ) -> Cluster:
+    if mode != "master-slave":
+        settings = {key: value for key, value in settings.items() if key != "haSlaveAddresses"}
+
+    def environment(name: str) -> dict[str, str]:
+        root = folder / f"node-{name}" if mode == "dledger" else folder / name / "store"
+        return disks.environment(name, root)
+
     if mode == "dledger":
-        text = format_properties({key: value for key, value in settings.items() if key != "haSlaveAddresses"})
-        environment = lambda member: disks.environment(member, folder / f"node-{member}")  # noqa: E731 - one use
-        return Group(DledgerProcesses(folder, opened, text, environment=environment))
-    more = settings if mode == "master-slave" else {k: v for k, v in settings.items() if k != "haSlaveAddresses"}
-    environment = lambda name: disks.environment(name, folder / name / "store")  # noqa: E731 - one use
-    processes = HaProcesses(folder, opened, more, environment=environment)
+        return Group(DledgerProcesses(folder, opened, format_properties(settings), environment=environment))
+    processes = HaProcesses(folder, opened, settings, environment=environment)
     return Pair(processes, has_slave=mode == "master-slave")
 
 

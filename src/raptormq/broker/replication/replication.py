@@ -36,6 +36,7 @@ from raptormq.raft import (
     AddMember,
     LacksData,
     Member,
+    MemberStatus,
     Options,
     PromoteMember,
     Proposal,
@@ -366,9 +367,7 @@ class Replication:
             return
         for other in status.members:
             behind = status.end.offset - other.matched.offset
-            is_fit = other.active and other.suffrage == Suffrage.VOTER and not other.recovering
-            is_fit = is_fit and not other.shortened_by
-            if other.id == settings.preferred_leader and is_fit and behind <= _ALMOST_ALL_BYTES:
+            if other.id == settings.preferred_leader and _can_lead(other) and behind <= _ALMOST_ALL_BYTES:
                 self._next_move_ms = now_ms + _MOVES_APART_ELECTIONS * settings.election_ms
                 if self._moving is None or self._moving.done():
                     self._moving = asyncio.get_running_loop().create_task(self._move(other.id))
@@ -438,11 +437,7 @@ class Replication:
             ProposalRefused: no other voter is active and able to lead.
         """
         status = self.member.status()
-        ready = [
-            other
-            for other in (status.members if status is not None else ())
-            if other.active and other.suffrage == Suffrage.VOTER and not other.recovering and not other.shortened_by
-        ]
+        ready = [other for other in (status.members if status is not None else ()) if _can_lead(other)]
         if not ready:
             raise ProposalRefused("no other voter of the group is active and able to lead")
         return max(ready, key=lambda other: other.matched).id
@@ -725,6 +720,11 @@ class Replication:
             logger.error("a service of the leader failed to start or stop: %s", error)
             return False
         return True
+
+
+def _can_lead(other: MemberStatus) -> bool:
+    """Return whether another member can take leadership over."""
+    return other.active and other.suffrage == Suffrage.VOTER and not other.recovering and not other.shortened_by
 
 
 def _monotonic_ms() -> int:

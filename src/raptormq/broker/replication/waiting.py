@@ -85,7 +85,7 @@ def _wait_for_leader(status: Status) -> str:
 def _wait_to_form(status: Status, missing: list[str]) -> str:
     if missing:
         return f"the group is formed when all members have started: no answer from {', '.join(missing)}"
-    return f"the group is formed when all members answer each other: {status.id} has heard all of them"
+    return f"the group is formed when all members answer each other: {status.id} has received messages of all of them"
 
 
 def _wait_for_election(
