@@ -358,6 +358,8 @@ class Node:
             if disk.lacks_promises:
                 assert isinstance(message, Hello | HelloResponse), f"{self.id} takes part on an older disk: {message}"
             if isinstance(message, Append) and message.end.offset > message.previous.offset:
+                if message.previous.offset < disk.start:  # retention was faster: the log cannot be read, as in Links
+                    continue
                 message.data = disk.records[message.previous.offset : message.end.offset]
             group.send(message)
         if ready.commit is not None:
