@@ -3,8 +3,8 @@
 A record is a flight with date, origin, destination, delay in minutes and distance in miles, or the weather of an hour
 at an airport of New York, from ../shared/data next to the checkout. If that folder does not exist, flights are derived
 from the lines of Python's standard library, as in `make demo`. The origin is the package, or one of the airports for
-every twentieth line; the delay is the length of the line; the distance is the line number. Flights are ten minutes
-apart. In this case the weather is generated.
+every twentieth line; the delay is the length of the line; the distance is the line number. They last three months, like
+the flights of the folder. In this case the weather is generated.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ WEATHER = DATA / "nyc-weather-2013.csv.gz"
 COUNT = 20_000
 AIRPORTS = ("EWR", "JFK", "LGA")
 """Airports with weather records."""
+_MINUTES_APART = 6
+"""Minutes between two derived flights. Senders leave out a broker that is down, so its queues may end with the first
+half of the flights. The half must be shorter than the delay of the watermark of the examples, which is 60 days.
+"""
 HOUR = ("year", "month", "day", "hour")
 """Fields of the local time in a weather record."""
 MONTHS = 3
@@ -112,7 +116,7 @@ def check(found: Iterable[Record], sent: list[Record]) -> None:
 
 def _flight(number: int) -> Record:
     """Return the flight that is derived from a line."""
-    date = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(minutes=10 * number)
+    date = datetime(2001, 1, 1, tzinfo=UTC) + timedelta(minutes=_MINUTES_APART * number)
     airport = {} if number % 20 else {"origin": AIRPORTS[number // 20 % len(AIRPORTS)]}
     return {"date": date.strftime("%Y/%m/%d %H:%M"), "destination": "line", **airport}
 
