@@ -13,6 +13,7 @@ from raptormq.broker.ha import AcceptedCommits, table_sync
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.fs import RealFileSystem
 from raptormq.storage.queue import ConsumerOffsets, offsets_file
+from tests.broker.ha.held_save import cancelled_while_it_writes
 from tests.broker.ha.pair import Pair, become, end_of, pair, slave_of
 from tests.broker.harness import Peer, connected
 
@@ -177,6 +178,18 @@ def test_a_first_commit_is_handed_over_to_a_master_without_an_offset(tmp_path: P
     slave.offsets.commit("t", "g", 1, 5)
     assert slave.handed_over({0: 10}) == [(5, "id of t")]
     assert slave.handed_over({0: 10, 1: 7}) == []
+
+
+async def test_a_cancelled_save_does_not_replace_the_next_one(tmp_path: Path) -> None:
+    slave = Slave(tmp_path)
+    slave.commit(20)
+
+    async def promote() -> None:
+        slave.commits.discard()
+        await slave.commits.save()
+
+    await cancelled_while_it_writes(slave.commits._file, slave.commits.save, promote)
+    assert json.loads((tmp_path / "slaveCommits.json").read_bytes())["commits"] == {}
 
 
 async def test_a_failed_save_is_logged_and_repeated(

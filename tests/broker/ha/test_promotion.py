@@ -14,6 +14,7 @@ from raptormq.broker.ha import slave as slave_module
 from raptormq.broker.ha.promotion_record import PromotionRecord
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.fs import DiskUsage, RealFileSystem
+from tests.broker.ha.held_save import cancelled_while_it_writes
 from tests.broker.ha.pair import become, end_of, pair, read, slave_of
 from tests.broker.harness import assembly_of, connected
 from tests.broker.retention import SHORT_SEGMENTS
@@ -142,3 +143,11 @@ async def test_begin_of_the_master_is_known_after_a_restart_of_the_slave(tmp_pat
     assert (again.is_slave, again.master_begin) == (True, 700)
     await again.promoted(900)
     assert PromotionRecord(tmp_path).master_begin is None
+
+
+async def test_a_cancelled_record_does_not_replace_that_of_a_promotion(tmp_path: Path) -> None:
+    record = PromotionRecord(tmp_path)
+    await record.follows()
+    await cancelled_while_it_writes(record._file, lambda: record.master_begins(700), lambda: record.promoted(900))
+    again = PromotionRecord(tmp_path)
+    assert (again.is_slave, again.offset) == (False, 900)

@@ -11,12 +11,12 @@ by now, which the slave had not copied yet. It keeps a lower one, because the gr
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raptormq.broker.in_thread import run_to_completion
 from raptormq.files import DiskFiles, Files
 from raptormq.json_file import JsonFile
 from raptormq.logs import get_logger
@@ -85,13 +85,17 @@ class AcceptedCommits:
                     self._commits[key, queue_id] = _Commit(offset, copied, topic_id)
 
     async def save(self) -> None:
-        """Save the commits if they have changed. Errors are only logged: the commits are kept in memory."""
+        """Save the commits if they have changed. Errors are only logged: the commits are kept in memory. A cancelled
+        call returns after its write, so that it does not replace what the next call writes.
+        """
         self.collect()
         commits = dict(self._commits)
-        if commits == self._saved:
-            return
+        if commits != self._saved:
+            await run_to_completion(partial(self._write, commits))
+
+    def _write(self, commits: _Commits) -> None:
         try:
-            await asyncio.to_thread(partial(self._file.save, {"commits": _encode(commits)}))
+            self._file.save({"commits": _encode(commits)})
             self._saved = commits
         except OSError as error:
             logger.warning("cannot save %s: %s", self._file.path, error)

@@ -12,11 +12,11 @@ has no file.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raptormq.broker.in_thread import run_to_completion
 from raptormq.files import DiskFiles, Files
 from raptormq.json_file import JsonFile
 from raptormq.logs import get_logger
@@ -65,14 +65,14 @@ class PromotionRecord:
 
     async def _save(self, *, is_slave: bool, offset: int, master_begin: int | None) -> None:
         """Write the record. Errors are only logged, because without the record the master waits for a decision of the
-        operator.
+        operator. A cancelled call returns after its write, so that it does not replace what the next call writes.
         """
         self.is_slave, self.offset, self.master_begin = is_slave, offset, master_begin
         value: dict[str, Any] = {"isSlave": is_slave, "offset": offset}
         if master_begin is not None:
             value["masterBegin"] = master_begin
         try:
-            await asyncio.to_thread(partial(self._file.save, value))
+            await run_to_completion(partial(self._file.save, value))
         except OSError as error:
             logger.warning("cannot save %s: %s", self._file.path, error)
 
