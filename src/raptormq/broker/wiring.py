@@ -226,7 +226,16 @@ def assemble(
     areas: list[Handlers] = [
         *_sending(core, sends),
         _staging(core, sends),
-        PullHandlers(pulls, core.resets, core.topics, core.groups, core.registry, core.statistics, config),
+        PullHandlers(
+            pulls,
+            core.resets,
+            core.topics,
+            core.groups,
+            core.registry,
+            core.statistics,
+            config,
+            lambda: replication is None or replication.not_serving() is None,
+        ),
         clients,
         resets,
         *core.pop.handlers(

@@ -50,7 +50,7 @@ from raptormq.storage.replica import Replica
 from raptormq.transport.limits import ConnectionLimits
 from raptormq.transport.pool import ConnectionPool
 from tests.broker.handlers.test_pop import pop
-from tests.broker.harness import Peer, assembly_of, bodies, connected, running, send_fields, settings
+from tests.broker.harness import Peer, assembly_of, bodies, connected, pull_fields, running, send_fields, settings
 from tests.broker.slow_disk import SlowDisk, saves_the_topics
 from tests.broker.staging.staging_peer import STAGES, commit, committed, stage, staged
 
@@ -588,6 +588,24 @@ async def test_resets_and_copies_of_offsets_are_answered_when_a_majority_has_the
             reset["timestamp"] = "-1"
             found = await asyncio.gather(*(peer.call(code, fields) for code, fields in requests))
             assert [each.code for each in found] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+
+
+async def test_the_commit_of_a_pull_counts_at_the_leader_alone(
+    tmp_path: Path, free_ports: Callable[[int], list[int]]
+) -> None:
+    async with group(tmp_path, free_ports(3)) as brokers:
+        await all_ready(brokers)
+        leader = leader_of(brokers)
+        follower = next(member for member in brokers if member != leader)
+        committing = pull_fields("t", 0) | {"sysFlag": 5, "commitOffset": 2}
+        async with connected(brokers[leader]) as peer, connected(brokers[follower]) as other:
+            for number in range(3):
+                await peer.send("t", b"%d" % number)
+            assert await read(other, "t", 3) == [b"0", b"1", b"2"]
+            assert (await other.call(RequestCode.PULL_MESSAGE, committing)).code == ResponseCode.SUCCESS
+            assert brokers[follower]._store.consumer_offsets.get("t", "consumers", 0) is None
+            assert (await peer.call(RequestCode.PULL_MESSAGE, committing)).code == ResponseCode.SUCCESS
+            assert brokers[leader]._store.consumer_offsets.get("t", "consumers", 0) == 2
 
 
 async def test_a_leader_that_returns_does_not_repeat_an_old_reset(

@@ -6,6 +6,8 @@ unpack batches receive batches of BatchCQ topics unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from raptormq.broker.clients import ClientRegistry, SubscriptionFilter, SubscriptionFilters
 from raptormq.broker.config import BrokerConfig
 from raptormq.broker.metrics import Statistics
@@ -39,7 +41,12 @@ class PullHandlers:
         registry: ClientRegistry[Connection],
         statistics: Statistics,
         config: BrokerConfig,
+        accepts_commits: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``accepts_commits`` returns whether a pull may commit an offset. A follower of a group serves pulls, but its
+        own table of offsets is a copy of the leader's.
+        """
+        self._accepts_commits = accepts_commits
         self._service = service
         self._resets = resets
         self._topics = topics
@@ -83,7 +90,7 @@ class PullHandlers:
         else:
             max_count, max_bytes = pulling.asked_count, min(max(header.max_msg_bytes, 1), pulling.asked_bytes)
         max_count = min(max(header.max_msg_nums, 1), max_count)
-        if header.sys_flag & _COMMIT and header.commit_offset >= 0:
+        if header.sys_flag & _COMMIT and header.commit_offset >= 0 and self._accepts_commits():
             self._resets.commit(*place, header.commit_offset)
         client = request.language, request.version
         batches = understands_inner_batches(*client), understands_encrypted_batches(*client)
