@@ -4,6 +4,7 @@ namespace.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,13 @@ import pytest
 from tests.api.control_plane import ControlPlane
 
 _numbers = count()
+
+
+def _new_name() -> str:
+    """Return the name of a namespace. It differs between two runs on one machine, whose servers would have the same
+    addresses otherwise (`peers.address_of`).
+    """
+    return f"shop-{os.getpid()}-{next(_numbers)}"
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +42,7 @@ def own_plane(tmp_path: Path) -> Iterator[ControlPlane]:
 @pytest.fixture
 def namespace(shared_plane: ControlPlane) -> str:
     """A new namespace on the shared control plane."""
-    name = f"shop-{next(_numbers)}"
+    name = _new_name()
     shared_plane.namespace(name)
     return name
 
@@ -44,7 +52,7 @@ def namespaces() -> Callable[[ControlPlane, int], list[str]]:
     """Return a function that creates new namespaces."""
 
     def make(plane: ControlPlane, number: int) -> list[str]:
-        names = [f"shop-{next(_numbers)}" for _ in range(number)]
+        names = [_new_name() for _ in range(number)]
         for name in names:
             plane.namespace(name)
         return names
