@@ -22,11 +22,11 @@ from raptormq.broker.pop_components import PopComponents
 from raptormq.broker.pull import OffsetResets
 from raptormq.broker.registration import Registrar
 from raptormq.broker.reput import ReputService
+from raptormq.broker.requests import permission_resolver
 from raptormq.broker.retries import RetryTopics
 from raptormq.broker.roles import ConfirmLeadership
 from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.peer_requests import unsigned_peer_codes
-from raptormq.broker.security.required_permissions import permission_resolver
 from raptormq.broker.send.admission import Admission
 from raptormq.broker.send.answers import SendAnswers
 from raptormq.broker.staging.staging_service import StagingService

@@ -6,7 +6,9 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """Code of a request. A new request needs a line here, a header declaration and a handler."""
+    """Code of a request. A new request needs a line here, a header and a handler, and one to a broker a declaration in
+    :mod:`raptormq.broker.requests`.
+    """
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

@@ -28,12 +28,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from raptormq.broker.ha.master_client import MasterClient
 from raptormq.broker.ha.promotion_record import PromotionRecord
-from raptormq.broker.roles import LEADER_ONLY, OFFSET_QUERIES
+from raptormq.broker.requests import codes_with
 from raptormq.broker.service import cancel_and_wait
 from raptormq.errors import NotLeader, RaptorMQError, TransportError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.route import MASTER_ID
-from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.store import MessageStore
 from raptormq.transport.connection import Connection
@@ -48,7 +47,7 @@ WATCH_S = 10.0
 """Interval in seconds of checks of a master that serves. The master also checks when a slave with a longer log
 connects.
 """
-_REFUSED = LEADER_ONLY | OFFSET_QUERIES | {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+_REFUSED = codes_with(lambda request: request.answered_by.is_withheld)
 """Requests that a master which does not serve refuses. Clients with an earlier route still send them to it."""
 
 

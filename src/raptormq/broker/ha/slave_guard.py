@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.roles import LEADER_ONLY, TABLE_CHANGES
+from raptormq.broker.requests import REQUESTS
 from raptormq.errors import NotLeader
-from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.transport.connection import Connection
-from raptormq.transport.router import Answer, Guard, Taken, failure
+from raptormq.transport.router import Answer, Guard, Taken
 
-_DECISIONS = frozenset({RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE})
-_CHANGES = TABLE_CHANGES | {RequestCode.CONVERT_QUEUE}
-_REFUSED = (LEADER_ONLY | _DECISIONS | _CHANGES) - {RequestCode.UPDATE_CONSUMER_OFFSET}
+_REFUSED = {code: slave_code for code, each in REQUESTS.items() if (slave_code := each.answered_by.slave_code)}
+"""Response code by request code."""
 
 
 def master_only(not_master: Callable[[], NotLeader | None]) -> Guard:
@@ -34,12 +32,9 @@ def master_only(not_master: Callable[[], NotLeader | None]) -> Guard:
     """
 
     def refusal(connection: Connection, request: RemotingCommand) -> Answer | Taken:
-        if request.code not in _REFUSED or (reason := not_master()) is None:
+        code = _REFUSED.get(request.code)
+        if code is None or (reason := not_master()) is None:
             return None
-        if request.code in _DECISIONS:
-            return response_to(request, ResponseCode.SLAVE_NOT_AVAILABLE, str(reason))
-        if request.code in _CHANGES:
-            return response_to(request, ResponseCode.SYSTEM_ERROR, str(reason))
-        return failure(request, reason)
+        return response_to(request, code, str(reason))
 
     return refusal

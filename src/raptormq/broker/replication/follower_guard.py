@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raptormq.broker.roles import LEADER_ONLY, OFFSET_QUERIES
+from raptormq.broker.requests import codes_with
 from raptormq.errors import NotLeader
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import TAKEN, Answer, Guard, Taken, failure
+
+_REFUSED = codes_with(lambda request: not request.answered_by.follower)
 
 
 def leader_only(
     not_serving: Callable[[], NotLeader | None],
     accept: Callable[[Connection, RemotingCommand], bool],
 ) -> Guard:
-    """Return a guard that refuses the requests of :data:`~raptormq.broker.roles.LEADER_ONLY` on a follower.
+    """Return a guard that refuses the requests that a follower does not answer.
 
     Args:
         not_serving: returns the reason for a refusal, or None while this member serves as the leader.
@@ -31,8 +33,7 @@ def leader_only(
     def refusal(connection: Connection, request: RemotingCommand) -> Answer | Taken:
         if accept(connection, request):
             return TAKEN
-        is_refused = request.code in LEADER_ONLY or request.code in OFFSET_QUERIES
-        if is_refused and (reason := not_serving()) is not None:
+        if request.code in _REFUSED and (reason := not_serving()) is not None:
             return failure(request, reason)
         return None
 

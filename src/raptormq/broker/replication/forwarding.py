@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+from raptormq.broker.requests import codes_with
 from raptormq.errors import NotLeader, RaptorMQError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.replication import ReplicationState
-from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
@@ -41,23 +41,7 @@ _PROBE_S = 0.5
 _ANSWER_S = 5.0
 _OVERHEAD_BYTES = 1_000
 
-FORWARDED = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_QUEUE_BATCHES,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.END_TRANSACTION,
-        RequestCode.RECALL_MESSAGE,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-    }
-)
-"""Requests that do not depend on the connection on which they arrived."""
+_FORWARDED = codes_with(lambda request: request.is_forwarded)
 
 
 class LeaderView(Protocol):
@@ -124,7 +108,7 @@ class Forwarding:
 
     def accept(self, connection: Connection, request: RemotingCommand) -> bool:
         """Hold or forward ``request`` and return True. Return False if the caller must handle it."""
-        if request.code not in FORWARDED or not self.is_active:
+        if request.code not in _FORWARDED or not self.is_active:
             return False
         size = len(request.body) + _OVERHEAD_BYTES
         if self._held_bytes + size > MAX_HELD_BYTES:
