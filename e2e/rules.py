@@ -152,6 +152,8 @@ PIPELINE: dict[str, Any] = {
     "sparkConf": {"spark.executor.instances": "1"},
 }
 """Spec of a pipeline with a property that the operator rejects, so that no objects are created for it."""
+SECRET_VARIABLE: dict[str, Any] = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}
+VOLUME: dict[str, Any] = {"name": "data", "configMap": {"name": "data"}}
 PIPELINES: list[Case] = [
     ("delays", {}, ""),
     ("Delays", {}, "RFC 1123"),
@@ -178,12 +180,56 @@ PIPELINES: list[Case] = [
     ("delays", {"checkpoint": {"folder": "../other"}}, "should match"),
     ("delays", {"restartPolicy": {"backoffSeconds": 20, "maxBackoffSeconds": 10}}, "must not be less than"),
     ("delays", {"restartPolicy": {"type": "Sometimes"}}, "Unsupported value"),
+    ("delays", {"suspend": True}, ""),
+    ("delays", {"topicPattern": "flights.*"}, "set exactly one of topics and topicPattern"),
+    ("delays", {"topics": None, "topicPattern": "flights.*"}, ""),
+    ("delays", {"topics": None}, "set exactly one of topics and topicPattern"),
+    ("delays", {"nodeSelector": {"disk": "ssd"}}, ""),
+    ("delays", {"nodeSelector": {"disk": "ssd"}, "scheduling": {"priorityClassName": "low"}}, ""),
+    (
+        "delays",
+        {"nodeSelector": {"disk": "ssd"}, "scheduling": {"nodeSelector": {"disk": "hdd"}}},
+        "set nodeSelector or scheduling.nodeSelector, not both",
+    ),
+    (
+        "delays",
+        {"tolerations": [{"key": "a"}], "scheduling": {"tolerations": [{"key": "b"}]}},
+        "set tolerations or scheduling.tolerations, not both",
+    ),
+    ("delays", {"env": [{"name": "A", "value": "1"}, SECRET_VARIABLE]}, ""),
+    ("delays", {"env": [{"name": "A=B", "value": "1"}]}, "should match"),
+    ("delays", {"env": [{"name": "RAPTORMQ_TOPICS", "value": "a"}]}, "a variable that the operator sets"),
+    ("delays", {"env": [SECRET_VARIABLE | {"value": "1"}]}, "a variable has value or valueFrom, not both"),
+    ("delays", {"env": [{"name": "A", "valueFrom": {}}]}, "exactly one of secretKeyRef and configMapKeyRef"),
+    ("delays", {"volumes": [VOLUME], "volumeMounts": [{"name": "data", "mountPath": "/data"}]}, ""),
+    ("delays", {"volumes": [VOLUME | {"emptyDir": {}}]}, "exactly one of secret, configMap, persistentVolumeClaim"),
+    ("delays", {"volumes": [VOLUME | {"name": "tmp"}]}, "the operator has volumes with the names"),
+    ("delays", {"volumes": [{"name": "data", "secret": {}}]}, "secretName"),
+    (
+        "delays",
+        {"volumes": [VOLUME], "volumeMounts": [{"name": "date", "mountPath": "/data"}]},
+        "a mount of a volume that is not in volumes",
+    ),
+    ("delays", {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}, "that is not in volumes"),
+    ("delays", {"volumes": [VOLUME], "volumeMounts": [{"name": "data", "mountPath": "data"}]}, "should match"),
+    ("delays", {"pyFiles": ["/opt/a.py", "https://example.org/a.zip", "s3a://bucket/b.zip"]}, ""),
+    ("delays", {"pyFiles": ["a.py"]}, "should match"),
+    ("delays", {"pyFiles": ["/a.py,/b.py"]}, "should match"),
+    ("delays", {"pyFiles": ["local:///a.py"]}, "an absolute path instead of a local or file URL"),
+    ("delays", {"runBy": "SparkKubernetesOperator", "pyFiles": ["/a.py"]}, "pyFiles needs URLs"),
+    ("delays", {"runBy": "SparkKubernetesOperator", "pyFiles": ["https://example.org/a.py"]}, ""),
+    ("delays", {"serviceAccountName": "spark"}, ""),
+    ("delays", {"serviceAccountName": "Spark!"}, "should match"),
+    ("delays", {"driver": {"cpu": "500m", "cpuLimit": "1"}, "executors": {"cpuLimit": "1.5"}}, ""),
+    ("delays", {"driver": {"cpu": "500m", "cpuLimit": "400m"}}, "driver.cpuLimit must not be less than driver.cpu"),
+    ("delays", {"executors": {"cpuLimit": "0.4"}}, "executors.cpuLimit must not be less than executors.cpu"),
 ]
 PIPELINE_CHANGES: list[Case] = [
     ("rules-pipeline", {"runBy": "SparkKubernetesOperator"}, "runBy cannot be changed"),
     ("rules-pipeline", {"checkpoint": {"accessMode": "ReadWriteMany"}}, "accessMode cannot be changed"),
     ("rules-pipeline", {"checkpoint": {"storageClassName": "fast"}}, "storageClassName cannot be changed"),
     ("rules-pipeline", {"executors": {"min": 2}, "checkpoint": {"size": "2Gi"}}, ""),
+    ("rules-pipeline", {"suspend": True}, ""),
 ]
 
 
@@ -225,6 +271,6 @@ def manifest(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> str:
     if kind == "Topic":
         spec = {key: value for key, value in ({"clusterRef": {"name": "rules"}} | spec).items() if value is not None}
     elif kind == "SparkPipeline":
-        spec = PIPELINE | spec
+        spec = {key: value for key, value in (PIPELINE | spec).items() if value is not None}
     metadata = {"name": name, "namespace": namespace}
     return json.dumps({"apiVersion": "raptormq.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})

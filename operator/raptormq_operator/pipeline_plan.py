@@ -1,6 +1,7 @@
 """Decides the next step for the driver of a SparkPipeline, from its pod and the last status. Pure; the time is passed
 in.
 
+    any pod of a suspended pipeline ---------------> Delete
     no pod ----------------------------------------> Create, unless the pipeline is complete or has failed for good
     pod of another spec ---------------------------> Delete
     pod is terminating, starting or running -------> wait
@@ -48,6 +49,7 @@ class Phase(StrEnum):
     RESTARTING = "Restarting"
     COMPLETED = "Completed"
     FAILED = "Failed"
+    SUSPENDED = "Suspended"
 
 
 class Step(StrEnum):
@@ -86,6 +88,8 @@ class Decision:
 
 def starts_driver(pipeline: Pipeline, pipeline_hash: str, seen: Seen, before: Mapping[str, Any]) -> bool:
     """Return whether a driver will be created now or next, so that the objects it needs must exist."""
+    if pipeline.suspended:
+        return False
     runner = seen.runner(pipeline)
     if runner is None:
         return not _stays_ended(pipeline, pipeline_hash, before)
@@ -113,6 +117,8 @@ def decide(
     runner = seen.runner(pipeline)
     if seen.driver is not None:
         status["driver"] = seen.driver["metadata"]["name"]
+    if pipeline.suspended:
+        return _suspended(seen, runner, status)
     if runner is None and _stays_ended(pipeline, wanted_hash, before):
         return _ended_for_good(status, failed=before.get("phase") == Phase.FAILED)
     if runner is None and seen.driver is None:
@@ -133,6 +139,15 @@ def decide(
         return _after_the_end(pipeline, wanted_hash, runner, status, now)
     status.pop("nextStart", None)
     return _while_it_lives(pipeline, seen, status)
+
+
+def _suspended(seen: Seen, runner: Manifest | None, status: Status) -> Decision:
+    """Return the decision that stops the driver. The checkpoint stays, and the next driver continues from it."""
+    for key in ("ended", "nextStart", "failures"):
+        status.pop(key, None)
+    leaves = runner is not None and "deletionTimestamp" not in runner["metadata"]
+    said = "suspend is true" if runner is None and seen.driver is None else "suspend is true, the driver is terminating"
+    return _decision(Step.DELETE if leaves else Step.NONE, Phase.SUSPENDED, Verdict(Reason.SUSPENDED, said), status)
 
 
 def _by_spark_operator(

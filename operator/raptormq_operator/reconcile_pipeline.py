@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -88,16 +89,10 @@ class PipelineReconciler:
             await self._parts.writer.write(body, status, Verdict(Reason.NOT_SUPPORTED, NO_RIGHT))
             return None
         seen = await self._observe(pipeline)
-        refusal = self._reserved(pipeline) or _foreign(pipeline, seen.application)
-        wanted: Manifest | None = None
         before = body.get("status", {})
-        if refusal is None:
-            address, application, refusal = await self._sources(pipeline)
-            runner = spark_application if pipeline.by_spark_operator else manifests.driver_pod
-            wanted = runner(pipeline, address, application)
-            starts = pipeline_plan.starts_driver(pipeline, manifests.hash_of(wanted), seen, before)
-            refusal = refusal or (await self._fault(pipeline, seen) if starts else None)
-            refusal = refusal or await self._surround(body, pipeline, afresh=starts)
+        wanted, refusal = None, _foreign(pipeline, seen.application)
+        if refusal is None and not pipeline.suspended:
+            wanted, refusal = await self._prepare(body, pipeline, seen)
         wanted_hash = "" if wanted is None else manifests.hash_of(wanted)
         decision = pipeline_plan.decide(pipeline, wanted_hash, seen, before, refusal, self._today())
         status, verdict = decision.status, decision.verdict
@@ -110,6 +105,32 @@ class PipelineReconciler:
         await self._parts.writer.write(body, status, verdict)
         await self._take(body, decision, wanted, seen.runner(pipeline))
         return self._next((namespace, name), decision, refusal)
+
+    async def _prepare(self, body: Manifest, pipeline: Pipeline, seen: Seen) -> tuple[Manifest | None, Verdict | None]:
+        """Create the objects that the driver needs. Return the object that runs it, and why it cannot start now."""
+        if (refusal := _invalid(pipeline)) is not None:
+            return None, refusal
+        address, application, refusal = await self._sources(pipeline)
+        runner = spark_application if pipeline.by_spark_operator else manifests.driver_pod
+        wanted = runner(pipeline, address, application)
+        starts = pipeline_plan.starts_driver(pipeline, manifests.hash_of(wanted), seen, body.get("status", {}))
+        refusal = refusal or (await self._fault(pipeline, seen) if starts else None)
+        refusal = refusal or await self._surround(body, pipeline, afresh=starts)
+        if starts and refusal is None:
+            refusal = await self._refused_pod(manifests.driver_pod(pipeline, address, application))
+        return wanted, refusal
+
+    async def _refused_pod(self, pod: Manifest) -> Verdict | None:
+        """Return why the API server does not accept a driver, such as an invalid affinity or a missing service account.
+        The executors have the same volumes, mounts and scheduling. The driver of the previous spec continues.
+        """
+        try:
+            await self._api.create(pod, dry_run=True)
+        except Conflict:  # the previous driver exists; the API server has validated the next one
+            return None
+        except Invalid as error:
+            return Verdict(Reason.APPLY_REFUSED, str(error))
+        return None
 
     async def _observe(self, pipeline: Pipeline) -> Seen:
         labels = names.selector({names.PIPELINE_LABEL: pipeline.name})
@@ -140,12 +161,6 @@ class PipelineReconciler:
         newest = max(found, key=time_of, default=None)
         return "" if newest is None else cut(str(newest.get("message") or newest["reason"]))
 
-    def _reserved(self, pipeline: Pipeline) -> Verdict | None:
-        if not (reserved := manifests.reserved_properties(pipeline)):
-            return None
-        text = f"sparkConf must not contain {', '.join(reserved)}: the operator sets them from other fields"
-        return Verdict(Reason.CONFIG_DENIED, text)
-
     async def _sources(self, pipeline: Pipeline) -> tuple[str, str, Verdict | None]:
         """Return the address of the name servers, the application in a ConfigMap, and why one of them is missing. The
         address depends only on the spec of the cluster, so an unavailable cluster does not affect a running driver.
@@ -171,7 +186,11 @@ class PipelineReconciler:
             return fault
         if (fault := await self._missing_topics(pipeline)) is not None:
             return fault
-        return await self._missing_keys(pipeline) or await self._checkpoint_fault(pipeline, seen)
+        return (
+            await self._missing_keys(pipeline)
+            or await self._missing_objects(pipeline)
+            or await self._checkpoint_fault(pipeline, seen)
+        )
 
     async def _missing_spark_operator(self, pipeline: Pipeline) -> Verdict | None:
         try:
@@ -184,7 +203,7 @@ class PipelineReconciler:
 
     async def _missing_topics(self, pipeline: Pipeline) -> Verdict | None:
         body = await self._api.get("BrokerCluster", pipeline.namespace, pipeline.cluster)
-        if body is None:
+        if body is None or not pipeline.topics:
             return None
         cluster = Cluster.from_object(body, self._parts.surroundings)
         keys = await self._parts.keys.current(cluster)
@@ -247,6 +266,22 @@ class PipelineReconciler:
                 return Verdict(Reason.SECRET_NOT_USABLE, f"Secret {name} has no {' and no '.join(missing)}")
         return None
 
+    async def _missing_objects(self, pipeline: Pipeline) -> Verdict | None:
+        """Check the objects that the spec refers to. The kubelet reports those that the operator may not read."""
+        for kind, name, keys in pipeline.references:
+            try:
+                found = await self._api.get(kind, pipeline.namespace, name)
+            except KubeError as error:
+                if error.status != _FORBIDDEN:
+                    raise
+                continue
+            if found is None:
+                return Verdict(Reason.REFERENCE_NOT_FOUND, f"{kind} {name} does not exist")
+            data = found.get("data", {}).keys() | found.get("binaryData", {}).keys()
+            if missing := sorted(keys - data):
+                return Verdict(Reason.REFERENCE_NOT_FOUND, f"{kind} {name} has no {' and no '.join(missing)}")
+        return None
+
     async def _checkpoint_fault(self, pipeline: Pipeline, seen: Seen) -> Verdict | None:
         checkpoint = pipeline.checkpoint
         for other in map(Pipeline.from_object, await self._api.select("SparkPipeline", pipeline.namespace, "")):
@@ -306,7 +341,8 @@ class PipelineReconciler:
         self._retries.succeeded(key)
         if decision.wait_s is not None:
             return max(decision.wait_s, 1.0)
-        return RESYNC_S if decision.status["phase"] in (Phase.COMPLETED, Phase.FAILED) else PULSE_S
+        rests = decision.status["phase"] in (Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
+        return RESYNC_S if rests else PULSE_S
 
 
 def _runs_queries(answer: Progress | None, before: Manifest) -> bool:
@@ -319,6 +355,18 @@ def _runs_queries(answer: Progress | None, before: Manifest) -> bool:
 
 def _is_driver(pod: Manifest) -> bool:
     return bool(pod["metadata"].get("labels", {}).get(names.COMPONENT_LABEL) == names.SPARK_DRIVER)
+
+
+def _invalid(pipeline: Pipeline) -> Verdict | None:
+    """Return what is invalid in the spec and cannot be checked by its definition."""
+    if reserved := manifests.reserved_properties(pipeline):
+        text = f"sparkConf must not contain {', '.join(reserved)}: the operator sets them from other fields"
+        return Verdict(Reason.CONFIG_DENIED, text)
+    try:
+        re.compile(pipeline.topic_pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return Verdict(Reason.INVALID_SPEC, f"topicPattern is not a regular expression of Python: {error}")
+    return None
 
 
 def _foreign(pipeline: Pipeline, application: Manifest | None) -> Verdict | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -45,6 +46,10 @@ class Pipeline:
     @property
     def reason(self) -> str:
         return reasons(self.plane, self.namespace, "sparkpipelines").get("delays", "")
+
+    def is_refused(self, reason: str, text: str) -> bool:
+        """Return whether the condition has this reason, and a message with this text."""
+        return self.reason == reason and text in self.status["conditions"][0]["message"]
 
     def driver(self) -> str:
         """Return the uid of the driver pod; empty without one."""
@@ -98,6 +103,48 @@ async def test_a_pipeline_from_a_missing_topic_through_failures_of_driver_and_op
             assert pipeline.driver() == before
             pipeline.change(topics=["flights"], arguments=["--other"])
             await until("the driver is replaced", lambda: pipeline.driver() not in ("", before))
+
+
+async def test_spec_that_the_api_server_refuses_keeps_the_driver_and_suspend_ends_it(
+    tmp_path: Path, shared_plane: ControlPlane, namespace: str
+) -> None:
+    allow(shared_plane, namespace, values="sparkPipelines.enabled=true")
+    switches = {"WATCH_NAMESPACES": namespace, "SPARK_PIPELINES": "true"}
+    pipeline = Pipeline(shared_plane, namespace)
+    bad_affinity: dict[str, Any] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    }
+    twice = [{"name": "data", "mountPath": where} for where in ("/data", "/checkpoint")]
+    with (
+        peers(tmp_path, (namespace, "demo", 1, 1)),
+        settling(shared_plane),
+        OperatorProcess(tmp_path, shared_plane.kubeconfig("limited"), **switches),
+    ):
+        make(shared_plane, namespace, "BrokerCluster", "demo")
+        make(shared_plane, namespace, "Topic", "flights")
+        make(shared_plane, namespace, "SparkPipeline", "delays", **SPEC)
+        await until("there is a driver", pipeline.driver)
+        first = pipeline.driver()
+        for spec, reason, text in (
+            ({"scheduling": {"affinity": bad_affinity}}, "ApplyRefused", "nodeSelectorTerms"),
+            ({"serviceAccountName": "absent"}, "ReferenceNotFound", "ServiceAccount absent"),
+            ({"volumes": [{"name": "data", "emptyDir": {}}], "volumeMounts": twice}, "ApplyRefused", "mountPath"),
+        ):
+            pipeline.change(**spec)
+            await until(f"{text} is refused", partial(pipeline.is_refused, reason, text))
+            assert pipeline.driver() == first
+            pipeline.change(**dict.fromkeys(spec))
+        volumes = [{"name": "data", "emptyDir": {}}]
+        mounts = [{"name": "data", "mountPath": "/data"}]
+        pipeline.change(env=[{"name": "REGION", "value": "east"}], volumes=volumes, volumeMounts=mounts)
+        await until("the driver is replaced", lambda: pipeline.driver() not in ("", first))
+        (container,) = pipeline.get("Pod", "delays-driver")["spec"]["containers"]
+        assert {"name": "REGION", "value": "east"} in container["env"]
+        pipeline.change(suspend=True)
+        await until("it is suspended", lambda: pipeline.reason == "Suspended" and pipeline.driver() == "")
+        assert pipeline.get("PersistentVolumeClaim", "delays-checkpoint")
+        pipeline.change(suspend=False)
+        await until("there is a driver again", pipeline.driver)
 
 
 async def test_without_the_rights_a_pipeline_is_refused(

@@ -113,7 +113,11 @@ class FakeKube:
             raise KubeError(404, "not found")
         return self.put({**current, "status": manifest["status"]})
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        if dry_run:
+            if manifest["kind"] in self.refuse:
+                raise self.refuse[manifest["kind"]]
+            return copy.deepcopy(manifest)
         self._write("create", manifest)
         if _place(manifest) in self.objects:
             raise Conflict(409, "already exists")

@@ -81,6 +81,30 @@ def test_a_changed_spec_replaces_the_driver_and_forgets_failures() -> None:
     assert found.status["restarts"] == 4
 
 
+def test_suspended_pipeline_deletes_its_driver_and_starts_no_other() -> None:
+    of, running = pipeline(suspend=True), pod(pipeline())
+    failed = {"failures": 4, "nextStart": "2026-11-20T13:00:00Z", "restarts": 4}
+    found = decided(of, Seen(running, executors(1)), failed)
+    assert (found.step, found.verdict.reason, found.status["phase"]) == (Step.DELETE, Reason.SUSPENDED, "Suspended")
+    assert not found.verdict.ready
+    assert (found.status["restarts"], found.status["executors"]) == (4, 1)
+    assert {"failures", "nextStart"}.isdisjoint(found.status)
+    running["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:00Z"
+    found = decided(of, Seen(running))
+    assert (found.step, found.verdict.message) == (Step.NONE, "suspend is true, the driver is terminating")
+    found = decided(of, Seen(None))
+    assert (found.step, found.verdict.message) == (Step.NONE, "suspend is true")
+    assert not starts_driver(of, hash_of(wanted(of)), Seen(None), {})
+
+
+def test_completed_application_starts_again_after_it_was_suspended() -> None:
+    of = pipeline()
+    completed = decided(of, Seen(ended(of, code=0))).status
+    assert decided(of, Seen(None), completed).step is Step.NONE
+    suspended = decided(pipeline(suspend=True), Seen(None), completed).status
+    assert decided(of, Seen(None), suspended).step is Step.CREATE
+
+
 def test_a_refusal_starts_nothing_and_leaves_a_running_driver_alone() -> None:
     of, no = pipeline(), Verdict(Reason.TOPIC_NOT_FOUND, "no topic")
     for driver, phase in ((None, "Pending"), (pod(pipeline(arguments=["old"])), "Running")):

@@ -13,9 +13,10 @@ from raptormq_operator.access_keys import AccessKeys
 from raptormq_operator.admin import TopicAnswer
 from raptormq_operator.cluster_probe import LatestProbes
 from raptormq_operator.driver_progress import Progress, summary
-from raptormq_operator.kube.errors import KubeError
+from raptormq_operator.kube.errors import Invalid, KubeError
 from raptormq_operator.kube.events import EventRecorder
 from raptormq_operator.leaders import Leaders
+from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.reconcile_pipeline import PULSE_S, PipelineReconciler
@@ -24,6 +25,8 @@ from tests.operator.fake_admin import FakeAdmin
 from tests.operator.fake_kube import FakeKube
 from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body, pipeline_body
 
+HASH_WITHOUT_ADDITIONS = "a594a8e84a8f095a"
+"""Hash of the driver of `pipeline_body()` before env, volumes and scheduling were fields of the spec."""
 START = datetime(2026, 11, 20, tzinfo=UTC)
 
 
@@ -95,6 +98,11 @@ class Operator:
         now = (START + timedelta(seconds=self.time)).isoformat()
         end = {"exitCode": code, "message": message, "startedAt": now, "finishedAt": now}
         self.driver["status"] = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": end}}]}
+
+
+def variable(kind: str, name: str, **source: Any) -> dict[str, Any]:
+    """Return an environment variable from key `key` of a Secret or ConfigMap."""
+    return {"name": "SETTING", "valueFrom": {f"{kind}KeyRef": {"name": name, "key": "key", **source}}}
 
 
 async def test_from_nothing_to_progress() -> None:
@@ -170,6 +178,31 @@ async def test_a_failing_application_backs_off_through_restarts_of_the_operator(
             "no access mode ReadWriteMany",
         ),
         ({"sparkConf": {"spark.executor.instances": "9"}}, "ConfigDenied", "spark.executor.instances"),
+        (
+            {"pyFiles": ["/a.zip"], "sparkConf": {"spark.submit.pyFiles": "/b.zip"}},
+            "ConfigDenied",
+            "spark.submit.pyFiles",
+        ),
+        ({"topics": [], "topicPattern": "flights("}, "InvalidSpec", "topicPattern is not a regular expression"),
+        (
+            {"env": [variable("secret", "absent")]},
+            "ReferenceNotFound",
+            "Secret absent does not exist",
+        ),
+        ({"env": [variable("secret", "empty")]}, "ReferenceNotFound", "Secret empty has no key"),
+        ({"env": [variable("configMap", "absent")]}, "ReferenceNotFound", "ConfigMap absent does not exist"),
+        (
+            {"volumes": [{"name": "v", "secret": {"secretName": "empty", "items": [{"key": "k", "path": "p"}]}}]},
+            "ReferenceNotFound",
+            "Secret empty has no k",
+        ),
+        ({"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, "ReferenceNotFound", "ConfigMap c does not exist"),
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+            "ReferenceNotFound",
+            "PersistentVolumeClaim data does not exist",
+        ),
+        ({"serviceAccountName": "absent"}, "ReferenceNotFound", "ServiceAccount absent does not exist"),
     ],
 )
 async def test_no_driver_starts_without_what_it_needs(spec: dict[str, Any], reason: str, words: str) -> None:
@@ -185,6 +218,102 @@ async def test_no_driver_starts_without_what_it_needs(spec: dict[str, Any], reas
     assert words in operator.reason()[1]
     operator.time += first
     assert (await operator.turn() or 0) > first  # no busy loop
+
+
+async def test_optional_references_need_no_object() -> None:
+    volume = {"name": "v", "configMap": {"name": "absent", "optional": True}}
+    operator = Operator(env=[variable("secret", "absent", optional=True)], volumes=[volume])
+    await operator.turn()
+    assert operator.driver is not None
+
+
+async def test_pattern_of_topics_starts_a_driver_without_a_topic() -> None:
+    operator = Operator(topics=[], topicPattern="weather.*")
+    operator.admin.topics[operator.broker] = {}
+    await operator.turn()
+    assert operator.driver is not None
+    (container,) = operator.driver["spec"]["containers"]
+    assert {"name": "RAPTORMQ_TOPIC_PATTERN", "value": "weather.*"} in container["env"]
+
+
+async def test_suspended_pipeline_has_no_driver_and_keeps_its_checkpoint() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.run_driver()
+    await operator.turn()
+    operator.make(suspend=True)
+    await operator.turn()
+    assert operator.driver is None
+    assert operator.status()["phase"] == "Suspended"
+    await operator.turn()
+    assert operator.reason() == ("Suspended", "suspend is true")
+    assert ("PersistentVolumeClaim", NAMESPACE, "delays-checkpoint") in operator.kube.objects
+    operator.make()
+    await operator.turn()
+    assert operator.driver is not None
+
+
+async def test_suspended_pipeline_needs_neither_cluster_nor_topic() -> None:
+    operator = Operator(suspend=True, clusterRef={"name": "other"})
+    await operator.turn()
+    assert operator.reason() == ("Suspended", "suspend is true")
+
+
+async def test_refused_pod_leaves_the_driver_of_the_previous_spec_running() -> None:
+    operator = Operator()
+    await operator.turn()
+    operator.run_driver()
+    operator.make(scheduling={"affinity": {"nodeAffinity": {"nonsense": 1}}})
+    operator.kube.refuse["Pod"] = Invalid(422, "spec.affinity: Invalid value")
+    await operator.turn()
+    assert operator.reason() == ("ApplyRefused", "spec.affinity: Invalid value")
+    assert operator.driver is not None
+    del operator.kube.refuse["Pod"]
+    await operator.turn()
+    assert operator.driver is None, "it is replaced"
+
+
+async def test_driver_and_executors_get_the_additions_of_the_spec() -> None:
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+    operator = Operator(
+        env=[{"name": "REGION", "value": "east"}],
+        volumes=[{"name": "data", "emptyDir": {}}],
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+        pyFiles=["/data/a.py", "https://example.org/b.zip"],
+        serviceAccountName="spark",
+        driver={"cpuLimit": "2"},
+        executors={"cpuLimit": "1500m", "onDriverNode": True},
+        scheduling={"affinity": affinity, "priorityClassName": "low", "nodeSelector": {"disk": "ssd"}},
+    )
+    operator.kube.put({"kind": "ServiceAccount", "metadata": {"name": "spark", "namespace": NAMESPACE}})
+    await operator.turn()
+    assert operator.driver is not None
+    data = operator.kube.objects["ConfigMap", NAMESPACE, "delays-spark"]["data"]
+    driver, executor = operator.driver["spec"], json.loads(data["executor.yaml"])["spec"]
+    for spec in (driver, executor):
+        (container,) = spec["containers"]
+        assert {"name": "REGION", "value": "east"} in container["env"]
+        assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
+        assert {"name": "data", "emptyDir": {}} in spec["volumes"]
+        assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("spark", "low")
+        assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert driver["affinity"] == affinity
+    terms = executor["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["topologyKey"] for term in terms] == ["zone", "kubernetes.io/hostname"]
+    assert driver["containers"][0]["resources"]["limits"]["cpu"] == "2"
+    assert "spark.kubernetes.executor.limit.cores 1500m\n" in data["spark-defaults.conf"]
+    assert "spark.submit.pyFiles /data/a.py,https://example.org/b.zip\n" in data["spark-defaults.conf"]
+    assert ("ServiceAccount", NAMESPACE, "delays-driver") not in operator.kube.objects
+    (subject,) = operator.kube.objects["RoleBinding", NAMESPACE, "delays-driver"]["subjects"]
+    assert subject["name"] == "spark"
+
+
+async def test_fields_that_are_not_set_leave_the_driver_of_an_earlier_operator_running() -> None:
+    """The operator replaces a driver whose hash differs, so an upgrade must not change the objects."""
+    operator = Operator()
+    await operator.turn()
+    assert operator.driver is not None
+    assert operator.driver["metadata"]["annotations"][names.MANIFEST_HASH_ANNOTATION] == HASH_WITHOUT_ADDITIONS
 
 
 async def test_a_missing_topic_that_appears_starts_the_driver() -> None:

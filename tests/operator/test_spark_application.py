@@ -31,14 +31,23 @@ EVERYTHING: dict[str, Any] = {
     "application": {"configMap": {"name": "application", "key": "delays.py"}},
     "arguments": ["$(RAPTORMQ_NAME_SERVER)", "--every=1 second"],
     "sparkConf": {"spark.sql.shuffle.partitions": "2"},
-    "driver": {"cpu": "1", "memory": "2Gi"},
-    "executors": {"min": 2, "max": 4, "onDriverNode": True},
+    "driver": {"cpu": "1", "cpuLimit": "2", "memory": "2Gi"},
+    "executors": {"min": 2, "max": 4, "cpuLimit": "1500m", "onDriverNode": True},
     "stateful": True,
     "credentials": {"secretName": "reader"},
     "tls": {"secretName": "ca"},
     "restartPolicy": {"type": "Always", "backoffSeconds": 20},
-    "nodeSelector": {"disk": "ssd"},
-    "tolerations": [{"key": "spark", "operator": "Exists"}],
+    "serviceAccountName": "spark",
+    "env": [{"name": "REGION", "valueFrom": {"configMapKeyRef": {"name": "region", "key": "name"}}}],
+    "volumes": [{"name": "dependencies", "persistentVolumeClaim": {"claimName": "dependencies", "readOnly": True}}],
+    "volumeMounts": [{"name": "dependencies", "mountPath": "/dependencies"}],
+    "pyFiles": ["https://example.org/delays.zip"],
+    "scheduling": {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "spark", "operator": "Exists"}],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
+        "priorityClassName": "low",
+    },
 }
 
 

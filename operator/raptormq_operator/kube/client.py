@@ -73,8 +73,8 @@ class KubeApi(Protocol):
     async def apply_status(self, manifest: Manifest) -> Manifest:
         """Update the status of an existing object by server-side apply."""
 
-    async def create(self, manifest: Manifest) -> Manifest:
-        """Create the object. Raises `Conflict` if it exists."""
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        """Create the object. Raises `Conflict` if it exists. With `dry_run` the API server only validates it."""
 
     async def replace(self, manifest: Manifest) -> Manifest:
         """Replace the object. Raises `Conflict` if its resourceVersion is out of date."""
@@ -142,9 +142,10 @@ class KubeClient:
     async def apply_status(self, manifest: Manifest) -> Manifest:
         return await self._apply(_path_of(manifest) + "/status", manifest, names.FIELD_MANAGER)
 
-    async def create(self, manifest: Manifest) -> Manifest:
+    async def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         where = path(manifest["kind"], manifest["metadata"]["namespace"])
-        return await self._request("POST", where, manifest, "application/json")
+        query = {"dryRun": "All"} if dry_run else None
+        return await self._request("POST", where, manifest, "application/json", query)
 
     async def replace(self, manifest: Manifest) -> Manifest:
         return await self._request("PUT", _path_of(manifest), manifest, "application/json")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 
 from raptormq_operator.manifests.metadata import Manifest, digest, owner_reference
-from raptormq_operator.manifests.pod import CONTAINER_SECURITY
+from raptormq_operator.manifests.pod import CONTAINER_SECURITY, beside, scheduling_fields
 from raptormq_operator.model import names
 from raptormq_operator.model.pipeline import Pipeline, PodSize
 
@@ -84,20 +84,22 @@ RESERVED = (
 
 
 def reserved_properties(pipeline: Pipeline) -> list[str]:
-    """Return the properties of the spec that belong to the operator."""
+    """Return the properties of the spec that belong to the operator, always or for the fields of this spec."""
+    owned = _owned_properties(pipeline).keys()
     return sorted(
         key
         for key in pipeline.spark_conf
-        if any(key == name or (name.endswith(".") and key.startswith(name)) for name in RESERVED)
+        if key in owned or any(key == name or (name.endswith(".") and key.startswith(name)) for name in RESERVED)
     )
 
 
 def objects(pipeline: Pipeline) -> tuple[Manifest, ...]:
     """Return all objects except the one that runs the driver, in the order of their creation."""
-    account = (_service_account(pipeline), _role(pipeline), _binding(pipeline))
+    account = (_service_account(pipeline),) if pipeline.owns_service_account else ()
+    rights = (_role(pipeline), _binding(pipeline))
     claim = (_claim(pipeline),) if pipeline.checkpoint.owned else ()
     configuration = () if pipeline.by_spark_operator else (config_map(pipeline),)
-    return (*account, *configuration, _service(pipeline), *claim)
+    return (*account, *rights, *configuration, _service(pipeline), *claim)
 
 
 def driver_pod(pipeline: Pipeline, name_server_address: str, application: str = "") -> Manifest:
@@ -144,9 +146,22 @@ def _properties(pipeline: Pipeline) -> dict[str, str]:
 
 def properties(pipeline: Pipeline) -> dict[str, str]:
     """Return the properties of Spark that are the same for a driver pod and for a SparkApplication."""
+    # Without memory, the thread of a query may die and leave a driver that seems to run.
+    defaults = {
+        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if pipeline.executors.most > pipeline.executors.least:
+        # Kubernetes has no shuffle service, so executors with shuffle files are kept.
+        defaults["spark.dynamicAllocation.shuffleTracking.enabled"] = "true"
+    owned = {key: str(value) for key, value in _owned_properties(pipeline).items()}
+    return defaults | dict(pipeline.spark_conf) | owned
+
+
+def _owned_properties(pipeline: Pipeline) -> dict[str, str | int]:
     executors = pipeline.executors
     heap = executors.size.mebibytes // 2
-    given = {
+    given: dict[str, str | int] = {
         "spark.app.name": pipeline.name,
         "spark.driver.blockManager.port": BLOCKS_PORT,
         "spark.driver.memory": f"{pipeline.driver.mebibytes // 2}m",
@@ -166,20 +181,16 @@ def properties(pipeline: Pipeline) -> dict[str, str]:
             "spark.dynamicAllocation.initialExecutors": executors.least,
             "spark.dynamicAllocation.maxExecutors": executors.most,
             "spark.dynamicAllocation.minExecutors": executors.least,
-            # Kubernetes has no shuffle service, so executors with shuffle files are kept.
-            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         }
     else:
         given["spark.executor.instances"] = executors.least
+    if executors.size.cpu_limit is not None:
+        given["spark.kubernetes.executor.limit.cores"] = executors.size.cpu_limit
+    if pipeline.additions.py_files:
+        given["spark.submit.pyFiles"] = ",".join(pipeline.additions.py_files)
     if pipeline.image_pull_secrets:
         given["spark.kubernetes.container.image.pullSecrets"] = ",".join(pipeline.image_pull_secrets)
-    return {
-        # Without memory, the thread of a query may die and leave a driver that seems to run.
-        "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
-        "spark.ui.showConsoleProgress": "false",
-        **pipeline.spark_conf,
-        **{key: str(value) for key, value in given.items()},
-    }
+    return given
 
 
 def driver_template(pipeline: Pipeline, name_server_address: str) -> Manifest:
@@ -191,8 +202,10 @@ def driver_template(pipeline: Pipeline, name_server_address: str) -> Manifest:
             *_environment(pipeline),
             {"name": "RAPTORMQ_NAME_SERVER", "value": name_server_address},
             {"name": "RAPTORMQ_TOPICS", "value": ",".join(pipeline.topics)},
+            *([{"name": "RAPTORMQ_TOPIC_PATTERN", "value": pipeline.topic_pattern}] if pipeline.topic_pattern else ()),
             {"name": "RAPTORMQ_CHECKPOINT", "value": f"{CHECKPOINT_DIRECTORY}/{pipeline.checkpoint.folder}"},
             {"name": "RAPTORMQ_PROGRESS_DEADLINE_S", "value": str(pipeline.restart_policy.progress_deadline_s)},
+            *map(dict, pipeline.additions.env),
         ],
         # The server responds as soon as the session exists. The process ends itself if a query or the JVM is dead. If
         # it has no threads left for that, the kubelet kills it.
@@ -236,26 +249,25 @@ def _driver_spec(pipeline: Pipeline, name_server_address: str) -> Manifest:
     }
     container["volumeMounts"].append({"name": "spark", "mountPath": CONF_DIRECTORY, "readOnly": True})
     spec["volumes"].append({"name": "spark", "configMap": {"name": names.spark_config(pipeline.name)}})
-    return spec | {"serviceAccountName": names.driver(pipeline.name), "restartPolicy": "Never"}
+    return spec | {"serviceAccountName": pipeline.service_account_name, "restartPolicy": "Never"}
 
 
 def executor_template(pipeline: Pipeline) -> Manifest:
     """Return the template of executor pods."""
-    container: Manifest = {"name": "executor", "env": _environment(pipeline), "volumeMounts": []}
+    env = [*_environment(pipeline), *map(dict, pipeline.additions.env)]
+    container: Manifest = {"name": "executor", "env": env, "volumeMounts": []}
     spec = _pod_spec(pipeline, container) | {"automountServiceAccountToken": False}
+    if not pipeline.owns_service_account:
+        spec["serviceAccountName"] = pipeline.service_account_name
     if pipeline.stateful:
         _mount_checkpoint(pipeline, spec)
     if pipeline.executors.on_driver_node:
-        term = {
-            "labelSelector": {"matchLabels": names.driver_labels(pipeline.name)},
-            "topologyKey": "kubernetes.io/hostname",
-        }
-        spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        spec["affinity"] = beside(pipeline.scheduling.affinity, names.driver_labels(pipeline.name))
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
 
 
 def _pod_spec(pipeline: Pipeline, container: Manifest) -> Manifest:
-    """Return the common pod spec of driver and executors: security context, writable volumes and TLS."""
+    """Return the common pod spec of driver and executors: security context, volumes, TLS and scheduling."""
     container["securityContext"] = CONTAINER_SECURITY
     volumes: list[Manifest] = []
     for name, path in (("tmp", "/tmp"), ("work", "/opt/work")):
@@ -264,6 +276,8 @@ def _pod_spec(pipeline: Pipeline, container: Manifest) -> Manifest:
     if pipeline.tls_secret:
         container["volumeMounts"].append({"name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": True})
         volumes.append({"name": "tls", "secret": {"secretName": pipeline.tls_secret, "defaultMode": 0o440}})
+    container["volumeMounts"] += map(dict, pipeline.additions.volume_mounts)
+    volumes += map(dict, pipeline.additions.volumes)
     spec: Manifest = {
         "securityContext": {
             "runAsNonRoot": True,
@@ -277,11 +291,7 @@ def _pod_spec(pipeline: Pipeline, container: Manifest) -> Manifest:
     }
     if pipeline.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in pipeline.image_pull_secrets]
-    if pipeline.node_selector:
-        spec["nodeSelector"] = dict(pipeline.node_selector)
-    if pipeline.tolerations:
-        spec["tolerations"] = [dict(each) for each in pipeline.tolerations]
-    return spec
+    return spec | scheduling_fields(pipeline.scheduling)
 
 
 def _mount_checkpoint(pipeline: Pipeline, spec: Manifest) -> None:
@@ -308,7 +318,8 @@ def _from_field(name: str, path: str) -> Manifest:
 
 
 def _resources(size: PodSize) -> Manifest:
-    return {"requests": {"cpu": size.cpu, "memory": size.memory}, "limits": {"memory": size.memory}}
+    limits = {"memory": size.memory} | ({} if size.cpu_limit is None else {"cpu": size.cpu_limit})
+    return {"requests": {"cpu": size.cpu, "memory": size.memory}, "limits": limits}
 
 
 def metadata(pipeline: Pipeline, name: str) -> Manifest:
@@ -343,7 +354,9 @@ def _binding(pipeline: Pipeline) -> Manifest:
         "kind": "RoleBinding",
         "metadata": metadata(pipeline, name),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": pipeline.namespace}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": pipeline.service_account_name, "namespace": pipeline.namespace}
+        ],
     }
 
 

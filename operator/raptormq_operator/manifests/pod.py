@@ -20,6 +20,7 @@ ADMIN_KEYS, OPERATOR_KEYS = "admin-keys", "operator-keys"
 TLS_SECRET = "tls"
 """Names of the volumes with Secrets."""
 """Volume of the operator's Secret."""
+_REQUIRED, _PREFERRED = (f"{strength}DuringSchedulingIgnoredDuringExecution" for strength in ("required", "preferred"))
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -61,7 +62,7 @@ def pod_spec(cluster: Cluster, scheduling: Scheduling, container: Manifest, conf
         spec["volumes"].append({"name": TLS_SECRET, "secret": secret})
     if cluster.image.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in cluster.image.pull_secrets]
-    return spec | _scheduling(scheduling)
+    return spec | scheduling_fields(scheduling)
 
 
 def container(
@@ -137,11 +138,14 @@ def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:
 
 def apart(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> Manifest:
     """Return the user's affinity, and a preference for nodes without a pod that has these labels."""
-    anti = affinity.get("podAntiAffinity", {})
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
-    kind = "preferredDuringSchedulingIgnoredDuringExecution"
-    preferred = [*anti.get(kind, ()), {"weight": 100, "podAffinityTerm": term}]
-    return {**affinity, "podAntiAffinity": {**anti, kind: preferred}}
+    return _with_term(affinity, "podAntiAffinity", _PREFERRED, {"weight": 100, "podAffinityTerm": term})
+
+
+def beside(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> Manifest:
+    """Return the user's affinity, and the requirement to run on the node of a pod that has these labels."""
+    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
+    return _with_term(affinity, "podAffinity", _REQUIRED, term)
 
 
 def together(affinity: Mapping[str, Any], labels: Mapping[str, str], slot: int) -> Manifest:
@@ -151,15 +155,19 @@ def together(affinity: Mapping[str, Any], labels: Mapping[str, str], slot: int) 
     The scheduler places the first pod of a slot although no pod matches its affinity yet. Anti-affinity between members
     alone could place two masters on one node, or leave the last pods without a node.
     """
-    kind = "requiredDuringSchedulingIgnoredDuringExecution"
     result = dict(affinity)
     for name, operator in (("podAffinity", "In"), ("podAntiAffinity", "NotIn")):
-        given = affinity.get(name, {})
         expression = {"key": names.SLOT_LABEL, "operator": operator, "values": [str(slot)]}
         selector = {"matchLabels": dict(labels), "matchExpressions": [expression]}
         term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
-        result[name] = {**given, kind: [*given.get(kind, ()), term]}
+        result = _with_term(result, name, _REQUIRED, term)
     return result
+
+
+def _with_term(affinity: Mapping[str, Any], name: str, kind: str, term: Manifest) -> Manifest:
+    """Return the affinity with one more term in a list of `podAffinity` or `podAntiAffinity`."""
+    given = affinity.get(name, {})
+    return {**affinity, name: {**given, kind: [*given.get(kind, ()), term]}}
 
 
 def config_annotations(config_map: Manifest) -> dict[str, str]:
@@ -174,7 +182,8 @@ def scrape_annotations(cluster: Cluster) -> dict[str, str]:
     return {"prometheus.io/scrape": "true", "prometheus.io/port": str(cluster.metrics_port)}
 
 
-def _scheduling(scheduling: Scheduling) -> Manifest:
+def scheduling_fields(scheduling: Scheduling) -> Manifest:
+    """Return the fields of a pod spec for scheduling constraints."""
     spec: Manifest = {}
     if scheduling.node_selector:
         spec["nodeSelector"] = dict(scheduling.node_selector)

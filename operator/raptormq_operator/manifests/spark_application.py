@@ -48,11 +48,16 @@ def spark_application(pipeline: Pipeline, name_server_address: str, application:
 
 def _properties(pipeline: Pipeline) -> dict[str, str]:
     size = pipeline.driver
-    return driver.properties(pipeline) | {
-        "spark.driver.memoryOverhead": f"{size.mebibytes - size.mebibytes // 2}m",
-        "spark.kubernetes.authenticate.driver.serviceAccountName": names.driver(pipeline.name),
-        "spark.kubernetes.driver.request.cores": size.cpu,
-    }
+    limit = {} if size.cpu_limit is None else {"spark.kubernetes.driver.limit.cores": size.cpu_limit}
+    return (
+        driver.properties(pipeline)
+        | limit
+        | {
+            "spark.driver.memoryOverhead": f"{size.mebibytes - size.mebibytes // 2}m",
+            "spark.kubernetes.authenticate.driver.serviceAccountName": pipeline.service_account_name,
+            "spark.kubernetes.driver.request.cores": size.cpu,
+        }
+    )
 
 
 def _tolerations(pipeline: Pipeline) -> Manifest:
