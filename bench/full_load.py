@@ -32,8 +32,8 @@ from bench.compared_loads import BODY, SEND_TIMEOUT_S, Plan
 from bench.dledger_bench_group import bench_group
 from bench.figure import Figure
 from bench.output import errors
-from raptormq.broker.replication.status import CLOSE_BYTES
 from raptormq.client import AdminClient, Producer, ProducerConfig
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES
 from tests.faults.dledger_processes import DledgerProcesses
 
 _SEGMENT = 256 << 20
@@ -290,7 +290,10 @@ async def _follows(member: str, leader: str, admin: AdminClient) -> bool:
     """Return whether the leader reports a member as a voter that has caught up."""
     state = await admin.replication(leader)
     return any(
-        each.id == member and each.role == "follower" and each.lag_bytes is not None and each.lag_bytes <= CLOSE_BYTES
+        each.id == member
+        and each.role == "follower"
+        and each.lag_bytes is not None
+        and each.lag_bytes <= CAUGHT_UP_MEMBER_BYTES
         for each in state.members
     )
 

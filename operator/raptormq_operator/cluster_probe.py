@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from raptormq.errors import RaptorMQError, ServerError
-from raptormq.protocol.bodies.replication import UNREPLICATED, CopyState, ReplicationState
+from raptormq.protocol.bodies.replication import CAUGHT_UP_SLAVE_BYTES, UNREPLICATED, CopyState, ReplicationState
 from raptormq.protocol.codes import ResponseCode
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import Admin, BrokerFigures, ClusterAdmin, Listing
@@ -27,8 +27,6 @@ VOTERS = frozenset({LEADER, "follower"})
 """Roles of the members of a Dledger group that vote."""
 MASTER, SLAVE = "master", "slave"
 """Roles of the members of a group with a master."""
-CLOSE_BYTES = 1 << 20
-"""Maximum lag in bytes of a slave that counts as caught up. Brokers use the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +131,9 @@ class ClusterProbe:
         return {name: state.last_offset for name, state in states.items() if state is not None and state.role == SLAVE}
 
     def caught_up(self, cluster: Cluster, member: Member) -> bool:
-        """Return whether a slave follows its master and has all its messages except the latest ones (`CLOSE_BYTES`)."""
+        """Return whether a slave follows its master and has all its messages except the latest ones."""
         lag = self.lag(cluster, member)
-        return self.follows(member) and lag is not None and lag <= CLOSE_BYTES
+        return self.follows(member) and lag is not None and lag <= CAUGHT_UP_SLAVE_BYTES
 
     def _own(self, member: Member) -> CopyState | None:
         """Return the report of a slave about itself."""

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from raptormq.protocol.bodies.replication import CopyState, ReplicationState
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES, CopyState, ReplicationState
 from raptormq_operator.cluster_probe import LEADER, VOTERS, ClusterProbe, has_majority
 from raptormq_operator.conditions import Concern, Reason, Verdict
 from raptormq_operator.manifests.config import peer_count_in
@@ -31,8 +31,6 @@ from raptormq_operator.manifests.metadata import Manifest
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster, GroupSize, Member
 
-CLOSE_BYTES = 16 << 20
-"""Maximum lag in bytes of a member that counts as caught up; the brokers use the same limit."""
 _ABSENT, _JOINING, _LEARNER = "absent", "joining", "learner"
 
 
@@ -261,7 +259,7 @@ def _index(copy_id: str) -> int:
 
 def has_the_log(copy: CopyState) -> bool:
     """Return whether a member responds to its leader and has its log except the latest messages."""
-    return bool(copy.answering) and copy.lag_bytes is not None and copy.lag_bytes <= CLOSE_BYTES
+    return bool(copy.answering) and copy.lag_bytes is not None and copy.lag_bytes <= CAUGHT_UP_MEMBER_BYTES
 
 
 def _sound(voters: Iterable[CopyState]) -> list[CopyState]:

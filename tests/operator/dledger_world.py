@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raptormq.errors import ServerError
-from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES, CopyState, ReplicationState, Verdict
 from raptormq_operator.manifests.config import BROKER_FILE, NAME_SERVER_FILE, peer_count_in
 from raptormq_operator.manifests.metadata import digest
 from raptormq_operator.manifests.pod import security_of
-from raptormq_operator.membership import CLOSE_BYTES
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Member
 from raptormq_operator.model.peer_security import PeerSecurity
@@ -24,8 +23,8 @@ from tests.operator.resources import NAMESPACE
 from tests.operator.test_reconcile_cluster import Operator
 
 EVERYONE = range(5)
-BEGINNING = 3 * CLOSE_BYTES
-"""Lag of a new learner in bytes. Each step of the controllers reduces it by CLOSE_BYTES."""
+BEGINNING = 3 * CAUGHT_UP_MEMBER_BYTES
+"""Lag of a new learner in bytes. Each step of the controllers reduces it by CAUGHT_UP_MEMBER_BYTES."""
 
 
 @dataclass
@@ -227,7 +226,7 @@ class DledgerGroup(Operator):
         if self.leader is None and self.has_majority(self.voters):
             self.lead(min(self.voters & self.serving()))
         for index in self.learners.keys() & self.serving():
-            self.learners[index] = max(0, self.learners[index] - CLOSE_BYTES)
+            self.learners[index] = max(0, self.learners[index] - CAUGHT_UP_MEMBER_BYTES)
 
     def _describe(self) -> None:
         admin, leader = self.group_admin, self.leader

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raptormq.protocol.bodies.replication import CopyState, ReplicationState
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES, CopyState, ReplicationState
 from raptormq_operator.cluster_probe import ClusterProbe
 from raptormq_operator.manifests.config import broker_properties
-from raptormq_operator.membership import CLOSE_BYTES, Action, Decision, Facts, decide, sizes_to_probe
+from raptormq_operator.membership import Action, Decision, Facts, decide, sizes_to_probe
 from raptormq_operator.model.cluster import Cluster, GroupSize
 from tests.operator.dledger_world import DledgerGroup
 from tests.operator.resources import NAMESPACE, SURROUNDINGS, cluster_body
@@ -84,16 +84,16 @@ def test_brokers_that_are_there_know_the_new_members_before_one_is_made() -> Non
     [
         ("LFFAA", 3, {}, 4, []),
         ("LFFAA", 4, {}, 4, [(Action.ADD, "n3")]),
-        ("LFFOA", 4, {"lag": {3: CLOSE_BYTES + 1}}, 4, []),
+        ("LFFOA", 4, {"lag": {3: CAUGHT_UP_MEMBER_BYTES + 1}}, 4, []),
         ("LFFOA", 4, {"silent": "3"}, 4, []),
-        ("LFFOA", 4, {"lag": {3: CLOSE_BYTES}}, 4, [(Action.PROMOTE, "n3")]),
+        ("LFFOA", 4, {"lag": {3: CAUGHT_UP_MEMBER_BYTES}}, 4, [(Action.PROMOTE, "n3")]),
         ("LFFOA", 4, {"silent": "2"}, 4, []),
-        ("LFFOA", 4, {"lag": {1: CLOSE_BYTES + 1}}, 4, []),
+        ("LFFOA", 4, {"lag": {1: CAUGHT_UP_MEMBER_BYTES + 1}}, 4, []),
         ("LFFJA", 4, {}, 4, []),
         ("LFFFA", 4, {}, 5, []),
         ("LFFFA", 5, {"silent": "3"}, 5, [(Action.ADD, "n4")]),
         ("LFFFO", 5, {"silent": "3"}, 5, [(Action.PROMOTE, "n4")]),
-        ("LFFFO", 5, {"silent": "3", "lag": {1: CLOSE_BYTES + 1}}, 5, []),
+        ("LFFFO", 5, {"silent": "3", "lag": {1: CAUGHT_UP_MEMBER_BYTES + 1}}, 5, []),
         ("LFFAF", 5, {}, 5, [(Action.ADD, "n3")]),
     ],
 )
@@ -115,9 +115,9 @@ def test_members_join_one_after_the_other(
         ("LFFFF", 5, {"silent": "3"}, 5, [(Action.REMOVE, "n3")]),
         ("LFFAF", 5, {"silent": "23"}, 5, [(Action.REMOVE, "n4")]),
         ("LFFFF", 5, {"silent": "12"}, 5, []),
-        ("LFFFF", 5, {"lag": {1: CLOSE_BYTES + 1, 2: CLOSE_BYTES + 1}}, 5, []),
+        ("LFFFF", 5, {"lag": {1: CAUGHT_UP_MEMBER_BYTES + 1, 2: CAUGHT_UP_MEMBER_BYTES + 1}}, 5, []),
         ("FFFFL", 5, {"lag": {0: 8, 1: 5, 2: 6}}, 5, [(Action.TRANSFER, "n1")]),
-        ("FFFLF", 5, {"silent": "01", "lag": {2: CLOSE_BYTES + 1}}, 5, []),
+        ("FFFLF", 5, {"silent": "01", "lag": {2: CAUGHT_UP_MEMBER_BYTES + 1}}, 5, []),
         ("LFFOA", 4, {}, 4, [(Action.REMOVE, "n3")]),
     ],
 )

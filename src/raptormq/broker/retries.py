@@ -21,8 +21,6 @@ from raptormq.protocol.topic_names import RETRY_PREFIX, dlq_topic
 from raptormq.storage.fs import TableSaver
 from raptormq.transport.router import Refused
 
-FIRST_RETRY_LEVEL = 3
-"""Delay level of the first retry (10 s); each further retry uses the next level."""
 _LIMIT_DIGITS = 10
 """Longer numbers exceed 32 bits and are ignored."""
 

@@ -12,8 +12,9 @@ from enum import Enum
 from pathlib import Path
 
 from raptormq.errors import ConfigError
+from raptormq.protocol.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.fs import StorePaths
-from raptormq.storage.queue import BATCH_ITEM_BYTES, DEFAULT_LEVELS, ITEM_BYTES, parse_delay_levels
+from raptormq.storage.queue import BATCH_ITEM_BYTES, ITEM_BYTES
 
 MIB = 1 << 20
 RESIDENT_BYTES = 64 * MIB
@@ -45,9 +46,6 @@ class StoreConfig:
     batch_queue_file_size: int = 300_000 * BATCH_ITEM_BYTES
     """Bytes of a consume queue file of a BatchCQ topic, key ``mapperFileSizeBatchConsumeQueue`` (sic), rounded up to
     whole items."""
-
-    max_message_size: int = 4 * MIB
-    """Largest body in bytes, key ``maxMessageSize``; a whole record may have 64 KiB more."""
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     """Key ``flushDiskType``."""

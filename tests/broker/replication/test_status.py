@@ -9,12 +9,12 @@ import pytest
 
 from raptormq.broker.replication.catch_up import CatchUp
 from raptormq.broker.replication.duplicate_ids import DuplicateIdDetector
-from raptormq.broker.replication.status import CLOSE_BYTES, LagTimes, has_caught_up, may_restart, state_of
+from raptormq.broker.replication.status import LagTimes, has_caught_up, may_restart, state_of
 from raptormq.errors import BodyError
-from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES, CopyState, ReplicationState, Verdict
 from raptormq.raft import Configuration, Member, MemberStatus, Position, ReadState, Role, Status, Suffrage
 
-END = Position(10 * CLOSE_BYTES, 3)
+END = Position(10 * CAUGHT_UP_MEMBER_BYTES, 3)
 THREE = Configuration.of(Member(f"n{number}", number + 1, Suffrage.VOTER, "") for number in range(3))
 
 
@@ -47,7 +47,7 @@ def leader(*others: MemberStatus, **changes: Any) -> Status:
     return found._replace(**changes)
 
 
-BEHIND = Position(END.offset - CLOSE_BYTES - 1, 3)
+BEHIND = Position(END.offset - CAUGHT_UP_MEMBER_BYTES - 1, 3)
 JOINING = THREE.with_member(Member("n2", 7, Suffrage.JOINING, ""))
 
 
@@ -59,7 +59,12 @@ JOINING = THREE.with_member(Member("n2", 7, Suffrage.JOINING, ""))
         (leader(other("n1"), other("n2", active=False, silent_ms=1500)), "n1", False, "n2 has not responded for 1500"),
         (leader(other("n1"), other("n2", active=False)), "n2", True, "2 voters"),
         (leader(other("n1"), other("n2", recovering=True)), "n1", False, "n2 is recovering from a power loss"),
-        (leader(other("n1"), other("n2", matched=BEHIND)), "n0", False, f"n2 is {CLOSE_BYTES + 1} bytes behind"),
+        (
+            leader(other("n1"), other("n2", matched=BEHIND)),
+            "n0",
+            False,
+            f"n2 is {CAUGHT_UP_MEMBER_BYTES + 1} bytes behind",
+        ),
         (leader(other("n1"), other("n2", matched=BEHIND)), "n2", True, "2 voters"),
         (leader(other("n1"), other("n2", suffrage="joining"), configuration=JOINING), "n1", False, "1 voters"),
         (leader(other("n1"), other("n2", suffrage="joining"), configuration=JOINING), "n2", True, "2 voters"),
@@ -138,7 +143,7 @@ def test_the_leader_sees_all_and_a_follower_sees_itself() -> None:
     assert state.members == (
         CopyState("n0", "a:1", "leader", 0, 0, True),
         CopyState("n1", "b:1", "absent"),
-        CopyState("n2", "c:1", "joining", CLOSE_BYTES + 1, 400, False),
+        CopyState("n2", "c:1", "joining", CAUGHT_UP_MEMBER_BYTES + 1, 400, False),
     )
     assert (state.role, state.leader, state.confirmed_offset) == ("leader", "n0", END.offset)
     seen = state_of(follower(), False, "g", addresses, LagTimes(), 1_400)

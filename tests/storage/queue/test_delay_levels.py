@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from raptormq.errors import ConfigError
+from raptormq.protocol.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.protocol.tags import tag_hash
 from raptormq.protocol.topic_names import SCHEDULE_TOPIC
 from raptormq.storage.config import StoreConfig
 from raptormq.storage.queue.append_batches import PendingRecord
-from raptormq.storage.queue.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.store import MessageStore
 
 

@@ -43,8 +43,8 @@ from raptormq.config_file import (
 )
 from raptormq.config_paths import file_path, home_path, path_or_none
 from raptormq.errors import ConfigError
+from raptormq.protocol.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.security.settings import AccessControl
-from raptormq.storage.queue import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.transport.tls import TLS_KEYS, ClientTls, ServerTls, client_tls, server_tls
 
 MAX_ANSWER_BYTES = 15 << 20

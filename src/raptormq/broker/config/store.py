@@ -6,8 +6,8 @@ from pathlib import Path
 
 from raptormq.broker.config.config import BrokerConfig
 from raptormq.errors import ConfigError
+from raptormq.protocol.delay_levels import parse_delay_levels
 from raptormq.storage.config import RESIDENT_BYTES, FlushDiskType, StoreConfig
-from raptormq.storage.queue import parse_delay_levels
 from raptormq.transport.descriptors import DescriptorBudget
 
 _RECORD_OVERHEAD_BYTES = 70_000
@@ -42,7 +42,6 @@ def store_config(config: BrokerConfig, store_host: bytes, descriptors: Descripto
         segment_size=storage.segment_bytes,
         queue_file_size=storage.queue_file_bytes,
         batch_queue_file_size=storage.batch_queue_file_bytes,
-        max_message_size=max_body_bytes(config),
         flush_disk_type=FlushDiskType(storage.flush_disk_type),
         flush_interval_ms=storage.flush_interval_ms,
         offsets_interval_ms=storage.flush_offsets_ms,

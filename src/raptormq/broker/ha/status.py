@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from raptormq.broker.ha.master import HaMaster
 from raptormq.broker.ha.slave import HaSlave
-from raptormq.protocol.bodies.replication import MASTER_SLAVE, UNREPLICATED, CopyState, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import (
+    CAUGHT_UP_SLAVE_BYTES,
+    MASTER_SLAVE,
+    UNREPLICATED,
+    CopyState,
+    ReplicationState,
+    Verdict,
+)
 from raptormq.storage.store import MessageStore
-
-CLOSE_BYTES = 1 << 20
-"""Maximum lag in bytes at which a slave counts as caught up. It covers the bytes in flight under load."""
 
 
 class HaStatus:
@@ -89,4 +93,4 @@ class HaStatus:
         if facts["haConnected"] != "true":
             return Verdict(False, f"no connection to the master {facts['haMaster']}".rstrip())
         behind = int(facts["haBehindBytes"])
-        return Verdict(behind <= CLOSE_BYTES, f"{behind} bytes behind the master")
+        return Verdict(behind <= CAUGHT_UP_SLAVE_BYTES, f"{behind} bytes behind the master")

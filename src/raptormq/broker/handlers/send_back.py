@@ -14,7 +14,7 @@ from raptormq.broker.config import Policies
 from raptormq.broker.delay.delayed_message import waiting
 from raptormq.broker.internal_writer import InternalWriter, record_copy
 from raptormq.broker.metrics import Statistics
-from raptormq.broker.retries import FIRST_RETRY_LEVEL, RetryTopics
+from raptormq.broker.retries import RetryTopics
 from raptormq.broker.security.authorized_records import AuthorizedRecords
 from raptormq.broker.security.required_permissions import to_consume
 from raptormq.broker.tables import GroupConfig
@@ -23,6 +23,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.delay_levels import FIRST_RETRY_LEVEL
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.message_id import offset_id
 from raptormq.protocol.properties import decode_properties, without_pop_properties

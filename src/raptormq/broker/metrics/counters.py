@@ -94,8 +94,6 @@ class Counters:
     """Pulls answered without messages."""
     pulls_cold: int = 0
     """Pulls that waited for the disk."""
-    pulls_refused: int = 0
-    """Pulls answered with an error."""
     longest_read_ms: int = 0
     """Longest time to find and read the messages of one pull, without the time of long polling."""
     put_times: LatencyHistogram = field(default_factory=LatencyHistogram)

@@ -10,14 +10,10 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from raptormq.broker.replication.catch_up import CatchUp
-from raptormq.protocol.bodies.replication import CopyState, LostRange, ReplicationState, Verdict
+from raptormq.protocol.bodies.replication import CAUGHT_UP_MEMBER_BYTES, CopyState, LostRange, ReplicationState, Verdict
 from raptormq.raft import Role, Status, Suffrage
 
 MODE = "dledger"
-CLOSE_BYTES = 16 << 20
-"""Maximum distance to the end of the leader's log at which a member counts as caught up. It equals the number of
-unconfirmed bytes that the leader sends to a member.
-"""
 _SAMPLE_MS = 50
 _MAX_SAMPLES = 20_000
 """Maximum number of samples. The newer half is always kept and covers at least 8 minutes. A lag above the age of the
@@ -74,7 +70,7 @@ def may_restart(status: Status | None, member: str) -> Verdict:
             unfit.append(f"{other.id} has not responded for {other.silent_ms} ms")
         elif other.recovering:
             unfit.append(f"{other.id} is recovering from a power loss")
-        elif behind > CLOSE_BYTES:
+        elif behind > CAUGHT_UP_MEMBER_BYTES:
             unfit.append(f"{other.id} is {behind} bytes behind")
         else:
             sound.add(other.id)

@@ -38,6 +38,7 @@ from raptormq.protocol.bodies.topic_config import Perm
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, merge_properties
+from raptormq.protocol.delay_levels import parse_delay_levels
 from raptormq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from raptormq.protocol.inner_batch import INNER_BATCH, is_inner_batch
 from raptormq.protocol.message import DELAY_PROPERTIES
@@ -54,7 +55,7 @@ from raptormq.protocol.topic_names import (
     TIMER_TOPIC,
     is_derived_topic,
 )
-from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord, parse_delay_levels
+from raptormq.storage.queue import PendingBatch, PendingList, PendingRecord
 from raptormq.transport.router import Refused
 
 MAX_LIST_RECORDS = 65_536

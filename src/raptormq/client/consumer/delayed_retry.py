@@ -26,7 +26,7 @@ from typing import NamedTuple
 from raptormq.client.cluster import ClientInstance
 from raptormq.client.config import ConsumerConfig, MessageModel
 from raptormq.client.consumer.failure_log import FailureLog
-from raptormq.client.consumer.send_back import FIRST_RETRY_LEVEL, Redelivery
+from raptormq.client.consumer.send_back import Redelivery
 from raptormq.client.interceptors import ConsumeChain
 from raptormq.client.settings import SecondsOrZero, check_setting
 from raptormq.errors import ClientError, MessageError, RaptorMQError
@@ -34,6 +34,7 @@ from raptormq.logs import get_logger
 from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import request
+from raptormq.protocol.delay_levels import DEFAULT_LEVELS, FIRST_RETRY_LEVEL, parse_delay_levels
 from raptormq.protocol.headers.offset import QueueRequestHeader
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import MessageExt, MessageQueue
@@ -41,11 +42,7 @@ from raptormq.protocol.topic_names import dlq_topic, retry_topic
 
 log = get_logger(__name__)
 
-LEVEL_DELAYS_S = (
-    *(1, 5, 10, 30),
-    *(60 * minutes for minutes in range(1, 11)),
-    *(20 * 60, 30 * 60, 3600, 7200),
-)
+LEVEL_DELAYS_S = tuple(delay_ms // 1000 for delay_ms in parse_delay_levels(DEFAULT_LEVELS))
 """Delays in seconds of the levels from 1, as brokers have them by default."""
 _V5_0_0 = 413
 """Ordinal of the first version with timers."""

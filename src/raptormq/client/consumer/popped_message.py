@@ -18,9 +18,9 @@ from typing import Annotated
 from raptormq.client.consumer.delayed_retry import LEVEL_DELAYS_S, DelayedRetry, Retry, RetryKind
 from raptormq.client.consumer.delivery import Delivery, DeliveryState, MessagesToSettle, ReceivedMessage, results_of
 from raptormq.client.consumer.pop_requests import Popped, PopRequests
-from raptormq.client.consumer.send_back import FIRST_RETRY_LEVEL
 from raptormq.client.interceptors import ConsumeStatus
 from raptormq.client.settings import Limits, check_setting
+from raptormq.protocol.delay_levels import FIRST_RETRY_LEVEL
 
 MAX_INVISIBLE_S = 300.0
 """Longest invisible time of a pop that brokers accept."""

@@ -40,6 +40,7 @@ from raptormq.protocol import properties as names
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import request
 from raptormq.protocol.copied_properties import ROOM_AT_BROKERS, fit_properties
+from raptormq.protocol.delay_levels import FIRST_RETRY_LEVEL
 from raptormq.protocol.headers.client import SendBackRequestHeader
 from raptormq.protocol.inner_batch import is_inner_batch
 from raptormq.protocol.message import DELAY_PROPERTIES, MessageExt, MessageQueue
@@ -49,8 +50,6 @@ from raptormq.transport.timing import Backoff
 
 log = get_logger(__name__)
 
-FIRST_RETRY_LEVEL = 3
-"""Level of the delay before the first redelivery."""
 _SEND_TIMEOUT_S = 5.0
 _LONGEST_PROPERTIES = MAX_PROPERTIES_BYTES - ROOM_AT_BROKERS
 _COPIES = ProducerConfig()

@@ -28,7 +28,12 @@ UNREPLICATED = "none"
 MASTER_SLAVE = "masterSlave"
 """Mode of a master with slaves, and of a slave. The ids of the members are their addresses."""
 
-
+CAUGHT_UP_MEMBER_BYTES = 16 << 20
+"""Maximum lag in bytes of a member of a group that counts as caught up. It equals the number of unconfirmed bytes that
+the leader sends to a member.
+"""
+CAUGHT_UP_SLAVE_BYTES = 1 << 20
+"""Maximum lag in bytes of a slave that counts as caught up. It covers the bytes in flight under load."""
 MAX_DAMAGED = 100
 """Maximum number of damaged ranges that a member reports."""
 

@@ -25,7 +25,6 @@ from raptormq.storage.queue.batch_queue import (
 from raptormq.storage.queue.batch_search import BatchSearch
 from raptormq.storage.queue.consume_queue import FILLER_SIZE, ITEM, ITEM_BYTES, ConsumeQueue, encode_topic_field
 from raptormq.storage.queue.consumer_offsets import ConsumerOffsets, Snapshot, offsets_file
-from raptormq.storage.queue.delay_levels import DEFAULT_LEVELS, parse_delay_levels
 from raptormq.storage.queue.files import QueueFiles
 from raptormq.storage.queue.table import QueueTable
 from raptormq.storage.queue.topic_state import (
@@ -44,7 +43,6 @@ __all__ = [
     "BATCH_ITEM",
     "BATCH_ITEM_BYTES",
     "BUILDING",
-    "DEFAULT_LEVELS",
     "FILLER_SIZE",
     "ITEM",
     "ITEM_BYTES",
@@ -73,7 +71,6 @@ __all__ = [
     "encode_topic_field",
     "message_count",
     "offsets_file",
-    "parse_delay_levels",
     "topics_file",
     "unpack_item",
 ]

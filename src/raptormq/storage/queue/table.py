@@ -30,7 +30,7 @@ class QueueTable:
 
     def __init__(self, files: QueueFiles, delays_ms: tuple[int, ...] = ()) -> None:
         """``delays_ms`` are the delays of the queues of SCHEDULE_TOPIC_XXXX
-        (:mod:`~raptormq.storage.queue.delay_levels`)."""
+        (:mod:`~raptormq.protocol.delay_levels`)."""
         self.files = files
         self._delays_ms = delays_ms
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}

@@ -11,6 +11,8 @@ import re
 from raptormq.errors import ConfigError
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+FIRST_RETRY_LEVEL = 3
+"""Delay level of the first redelivery of a message (10 s by default). Each further one uses the next level."""
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
