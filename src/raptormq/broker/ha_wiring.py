@@ -49,13 +49,13 @@ class HaParts:
 
     @property
     def history(self) -> HistoryGuard | None:
-        """The guard that decides whether this master may serve; None for a slave."""
+        """The guard that decides whether this master may serve; None for a slave, which begins it at its promotion."""
         return self.role.history if isinstance(self.role, HaMaster) else None
 
     @property
     def refusal(self) -> str:
         """Reason why a master does not serve clients; empty while it does."""
-        return self.role.refusal if isinstance(self.role, HaMaster) else ""
+        return self.role.refusal
 
     async def start(self, work: LeaderWork) -> None:
         """Serve slaves, or follow the master. A promotion of the slave starts the services in ``work``.
@@ -91,13 +91,21 @@ def create_master(
     """Return the parts of a master that serves slaves."""
     config = core.config
     master = _ha_master(core, acknowledgements)
-    if config.identity.name_servers and not config.ha.may_start_behind:
+    _guard_history(core, router, registrar, master, _promotion_record(config, filesystem))
+    return _parts(core, registrar, master)
+
+
+def _guard_history(
+    core: Core, router: Router, registrar: Registrar, master: HaMaster, promotion: PromotionRecord
+) -> None:
+    """Let a master refuse to serve while another broker of its name has messages that it lacks."""
+    identity = core.config.identity
+    if identity.name_servers and not core.config.ha.may_start_behind:
         master.history = HistoryGuard(
-            registrar.look_up_members, _client_of_copies(core), core.store, _promotion_record(config, filesystem),
-            config.identity.broker_name, core.address,
+            registrar.look_up_members, _client_of_copies(core), core.store, promotion, identity.broker_name,
+            core.address, registrar.register_again,
         )  # fmt: skip
         router.add_guard(master.history.refusal)
-    return _parts(core, registrar, master)
 
 
 def _promotion_record(config: BrokerConfig, filesystem: FileSystem | None) -> PromotionRecord:
@@ -142,9 +150,16 @@ def create_slave(core: Core, router: Router, registrar: Registrar, filesystem: F
     commits = AcceptedCommits(folder, core.store.consumer_offsets, partial(_topic_id, core), filesystem)
     synced = SyncedTables(core.topics, core.groups, tables.delays, tables.timers_file, tables.modes, commits)
     sync = TableSync(synced, core.store, client)
+    master, promotion = _ha_master(core, None), _promotion_record(config, filesystem)
+    _guard_history(core, router, registrar, master, promotion)
+
+    def watch() -> None:
+        if master.history is not None:
+            master.history.watch(registrar.start, registrar.unregister)
+
     slave = HaSlave(
-        config.ha, core.store, client, sync, registrar.find_master, registrar.look_up_master, core.clock,
-        _ha_master(core, None), _promotion_record(config, filesystem),
+        config.ha, core.store, client, sync, registrar.register_again, registrar.look_up_master, core.clock, master,
+        promotion, watch,
     )  # fmt: skip
     router.add_guard(master_only(slave.not_master))
     return _parts(core, registrar, slave)

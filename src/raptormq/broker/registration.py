@@ -172,8 +172,10 @@ class Registrar:
         """Schedule a registration as the master, with the address for clients."""
         self.register_as(MASTER_ID, address)
 
-    def find_master(self) -> None:
-        """Register again soon, because the responses of name servers contain the address of the master."""
+    def register_again(self) -> None:
+        """Register again soon, to be listed, or because the responses of name servers contain the address of the
+        master.
+        """
         self._full_pending = True
         self._wake.set()
 

@@ -7,13 +7,18 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from raptormq.broker.broker import Broker
-from raptormq.broker.ha import history_guard
+from raptormq.broker.ha import HistoryGuard, MasterClient, PromotionRecord, history_guard
+from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import RequestCode, ResponseCode
-from tests.broker.ha.pair import Pair, become, end_of, master_of, pair, read
+from raptormq.storage.store import MessageStore
+from raptormq.transport.pool import ConnectionPool
+from tests.broker.ha.pair import Pair, become, end_of, master_of, pair, read, slave_of
 from tests.broker.harness import assembly_of, connected
 
 Ports = Callable[[int], list[int]]
@@ -298,3 +303,83 @@ async def test_the_old_master_does_not_serve_beside_the_promoted_one(tmp_path: P
             assert (await peer.send("t", b"second")).code == ResponseCode.SUCCESS
         await slave.stop()
         await become(lambda: assembly_of(master).registrar.registered_count > 0)
+
+
+async def test_a_longer_master_that_goes_on_after_a_promotion_stops_serving(tmp_path: Path, free_ports: Ports) -> None:
+    """It was cut off from its slave, which was promoted. Now both serve, and the log of the old master is longer."""
+    ports = free_ports(4)
+    async with pair(tmp_path, ports[:2]) as brokers:
+        master, slave = await brokers.master(), await brokers.slave()
+        async with connected(master) as peer:
+            await peer.send("t", b"first")
+            await become(lambda: end_of(slave) == end_of(master) > 0)
+            await slave.stop()
+            await peer.send("t", b"on no slave")
+        cut_off = {"listenPort": str(ports[2]), "haListenPort": str(ports[3]), "haMasterAddress": "127.0.0.1:1"}
+        slave = await brokers.slave(1, cut_off)
+        await promote(slave)
+        await become(lambda: "haReason" in master_of(master).facts())
+        assert end_of(master) > end_of(slave)
+        reason = master_of(master).facts()["haReason"]
+        promoted_at = slave_of(slave).facts()["haPromotedAt"]
+        assert f"another master at 127.0.0.1:{ports[2]} was promoted at offset {promoted_at} of the log: stop" in reason
+        await become(lambda: not assembly_of(master).registrar.registered_count)
+        async with connected(master) as old, connected(slave) as new:
+            assert (await old.send("t", b"second history")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert (await new.send("t", b"continues")).code == ResponseCode.SUCCESS
+        assert slave_of(slave).refusal == ""
+
+
+async def test_a_promoted_master_stops_serving_after_a_later_promotion(tmp_path: Path, free_ports: Ports) -> None:
+    """Also if it was not restarted since its own promotion."""
+    ports = free_ports(4)
+    async with pair(tmp_path, ports[:2]) as brokers:
+        master = await brokers.master()
+        first = await brokers.slave(1, {"listenPort": str(ports[2]), "haListenPort": str(ports[3])})
+        async with connected(master) as peer:
+            await peer.send("t", b"first")
+        await become(lambda: end_of(first) == end_of(master) > 0)
+        await master.stop()
+        await promote(first)
+        second = await brokers.slave(2)
+        async with connected(first) as peer:
+            assert (await peer.send("t", b"second")).code == ResponseCode.SUCCESS
+            await become(lambda: end_of(second) == end_of(first))
+            await promote(second)
+            await become(lambda: slave_of(first).refusal != "")
+            refused = await peer.send("t", b"second history")
+            assert (refused.code, "was promoted at offset" in (refused.remark or "")) == (
+                ResponseCode.SERVICE_NOT_AVAILABLE, True,
+            )  # fmt: skip
+        assert (await first._pages.readiness())[0] == 503
+        assert slave_of(second).refusal == ""
+
+
+async def test_a_serving_master_that_is_not_listed_registers_again(tmp_path: Path) -> None:
+    """An old master has displaced it, and then unregistered."""
+    address, registered = "127.0.0.1:1", asyncio.Event()
+
+    async def members() -> dict[int, str]:
+        return {MASTER_ID: address} if is_listed else {}
+
+    async def withdraw() -> None:
+        raise AssertionError
+
+    is_listed = True
+    store = cast("MessageStore", SimpleNamespace(end_offset=0))
+    guard = HistoryGuard(
+        members, MasterClient(ConnectionPool()), store, PromotionRecord(tmp_path), "broker-a", address,
+        registered.set,
+    )  # fmt: skip
+    guard.watch(lambda: None, withdraw)
+    await guard.check()
+    assert not registered.is_set()
+    is_listed = False
+    await registered.wait()
+    await guard.stop()
+
+
+async def promote(slave: Broker) -> None:
+    """Promote a slave, also if its master responds."""
+    async with connected(slave) as peer:
+        assert (await peer.call(RequestCode.PROMOTE, {"force": "true"})).code == ResponseCode.SUCCESS

@@ -71,7 +71,7 @@ async def test_another_slave_finds_the_new_master(
 
         def find_master() -> None:
             registered.set()
-            assembly_of(second).registrar.find_master()
+            assembly_of(second).registrar.register_again()
 
         monkeypatch.setattr(slave_of(second), "_find_master", find_master)
         await master.stop()

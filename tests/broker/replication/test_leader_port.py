@@ -288,7 +288,7 @@ async def test_a_new_leader_goes_on_with_the_address_of_its_predecessor(
         await there.registered(there.addresses(leader, there.address))
         to = next(member for member in there.brokers if member != leader)
         registrar = assembly_of(there.brokers[to]).registrar
-        registrar.find_master()
+        registrar.register_again()
         await become(lambda: registrar.master_address == there.address)
         await become(lambda: part_of(there.brokers[to]).has_caught_up().holds)
         seen: list[str] = []

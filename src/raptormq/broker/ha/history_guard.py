@@ -15,6 +15,12 @@ This check does not find a slave that is down or not registered when the master 
 check while it serves. If a broker of its name has a longer log, the master unregisters and refuses the requests of
 clients from then on. The messages that it has accepted stay in its store, and no further ones are added.
 
+A master may also go on after its slave was promoted, because it was only frozen or cut off. Then both serve, each with
+the name server's last registration, and the longer log proves nothing. The broker with the later promotion has the
+history that continues: the other one stops serving when a name server lists the promoted broker, which reports its
+promotion (``haPromotedAt``). The promoted one registers again when it is no longer listed, because the other one has
+displaced it and then unregistered.
+
 A slave never has more than its master, because the end of its log is requested first and the log of the master only
 grows. The check differs for a promoted master, because the promotion has discarded the messages of the old master after
 the offset of the promotion (:mod:`~raptormq.broker.ha.promotion_record`). A longer log counts only if it has the same
@@ -62,6 +68,7 @@ class HistoryGuard:
         promotion: PromotionRecord,
         broker_name: str,
         own_address: str,
+        register: Callable[[], None],
     ) -> None:
         """Create the guard.
 
@@ -73,6 +80,7 @@ class HistoryGuard:
             promotion: the record of the promotion of this broker.
             broker_name: name of this broker.
             own_address: address of this broker for clients.
+            register: registers this master again, which serves and is not listed.
         """
         self._members = members
         self._client = client
@@ -80,6 +88,7 @@ class HistoryGuard:
         self._promotion = promotion
         self._broker_name = broker_name
         self._own_address = own_address
+        self._register = register
         self._began_empty = not store.end_offset
         self._has_served = False
         self._is_serving = False
@@ -87,6 +96,11 @@ class HistoryGuard:
         self._task: asyncio.Task[None] | None = None
         self.reason = ""
         """Reason why this master does not serve; empty while it does."""
+
+    @property
+    def promoted_at(self) -> int:
+        """End of the log of this master at its promotion; 0 if it was never promoted."""
+        return self._promotion.offset
 
     async def check(self) -> None:
         """Check the other brokers of this name, and set :attr:`reason` to the result. Without a name server the
@@ -98,12 +112,15 @@ class HistoryGuard:
             return
         for broker_id, address in sorted(members.items()):
             if address != self._own_address and (found := await self._ask(broker_id, address)):
+                promote = "" if broker_id == MASTER_ID else "promote that broker, "
                 self.reason = (
-                    f"{found}: stop this master, promote that broker, and start this one as its slave; or, to give up"
-                    " the messages that this one lacks, start it with haMasterMayStartBehind=true"
+                    f"{found}: stop this master, {promote}and start this one as its slave; or, to give up the messages"
+                    " that this one lacks, start it with haMasterMayStartBehind=true"
                 )
                 return
         self.reason = ""
+        if self._is_serving and self._own_address not in members.values():
+            self._register()
 
     async def _ask(self, broker_id: int, address: str) -> str:
         """Return why the broker at ``address`` prevents this master from serving; empty if it does not."""
@@ -111,9 +128,11 @@ class HistoryGuard:
         must_know = self._began_empty and not self._has_served
         self._client.found(address, "")
         try:
-            may_be_other = broker_id == MASTER_ID and not self._has_served
-            if may_be_other and await self._client.broker_name() == self._broker_name:
-                return f"{name} serves under the name of this one"
+            if broker_id == MASTER_ID and await self._client.broker_name() == self._broker_name:
+                if not self._has_served:
+                    return f"{name} serves under the name of this one"
+                if (offset := await self._client.promoted_at()) > self._promotion.offset:
+                    return f"{name} was promoted at offset {offset} of the log"
             end = (await self._client.log_bounds())[1]
             own = self._store.end_offset
             if end <= own or await self._is_given_up():
@@ -146,8 +165,17 @@ class HistoryGuard:
         if self.reason:
             logger.error("not serving: %s", self.reason)
         else:
-            self._has_served = self._is_serving = True
             serve()
+            self._is_serving = True
+        self._begin_checks(serve, withdraw)
+
+    def watch(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
+        """Begin periodic checks of a broker that was promoted and serves. The callbacks are those of :meth:`begin`."""
+        self._is_serving = True
+        self._begin_checks(serve, withdraw)
+
+    def _begin_checks(self, serve: Callable[[], None], withdraw: Callable[[], Awaitable[None]]) -> None:
+        self._has_served = self._is_serving
         self._task = asyncio.get_running_loop().create_task(self._run(serve, withdraw))
 
     def check_soon(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from raptormq.broker.config import HaSettings
 from raptormq.broker.ha.acknowledgements import SlaveAcknowledgements
 from raptormq.broker.ha.history_guard import HistoryGuard
+from raptormq.broker.ha.master_client import PROMOTED_AT
 from raptormq.broker.ha.slave_connection import SlaveConnection
 from raptormq.errors import ConfigError, ProtocolError, StorageError
 from raptormq.logs import get_logger
@@ -204,6 +205,7 @@ class HaMaster:
         return {f"haSlave_{slave.peer}": f"{self._gap(slave)} bytes behind" for slave in self._slaves} | {
             "haSlaves": str(len(self._slaves)),
             "haRefusedConnections": str(self._refused),
+            **({PROMOTED_AT: str(at)} if self.history is not None and (at := self.history.promoted_at) else {}),
             **({"haReason": self.refusal} if self.refusal else {}),
         }
 

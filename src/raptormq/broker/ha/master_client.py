@@ -26,6 +26,8 @@ from raptormq.protocol.schema import Header
 from raptormq.transport.pool import ConnectionPool
 
 _TIMEOUT_S = 10.0
+PROMOTED_AT = "haPromotedAt"
+"""Entry of the runtime information of a master that was promoted: the end of its log at that time."""
 _TIMERS = struct.Struct(">qqq")
 
 
@@ -142,6 +144,11 @@ class MasterClient:
             return int(figures["commitLogMinOffset"]), int(figures["commitLogMaxOffset"])
         except (KeyError, ValueError) as error:
             raise BodyError(f"the master's response lacks the bounds of its log: {error}") from error
+
+    async def promoted_at(self) -> int:
+        """Return the end of the broker's log at its promotion (28); 0 if it was not promoted or does not report it."""
+        found = decode_kv_table((await self._request(RequestCode.GET_BROKER_RUNTIME_INFO)).body).get(PROMOTED_AT, "")
+        return int(found) if found.isdecimal() else 0
 
     async def read_range(self, begin: int, limit: int) -> bytes:
         """Return records of the master's log that begin at ``begin`` and end at or before ``limit``.

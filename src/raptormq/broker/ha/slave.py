@@ -73,6 +73,7 @@ class HaSlave:
         clock: Callable[[], int],
         master: HaMaster,
         promotion: PromotionRecord,
+        watch: Callable[[], None],
     ) -> None:
         """Create the slave.
 
@@ -86,6 +87,7 @@ class HaSlave:
             clock: returns the time of day in ms.
             master: serves slaves after a promotion.
             promotion: records a promotion.
+            watch: begins the checks whether the promoted broker may go on serving.
         """
         assert store.replica is not None
         self._settings = settings
@@ -98,6 +100,7 @@ class HaSlave:
         self._clock = clock
         self._master = master
         self._promotion = promotion
+        self._watch = watch
         self._work: LeaderWork | None = None
         self._is_master = self._is_promoting = False
         self._flushes_first = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -137,6 +140,11 @@ class HaSlave:
     def _not_master(self) -> NotLeader:
         where = f" ({self._client.address})" if self._client.address else ""
         return NotLeader(f"this broker is a slave, brokerId {self._settings.broker_id}: send to its master{where}")
+
+    @property
+    def refusal(self) -> str:
+        """Reason why this broker does not serve although it was promoted; empty while it does, and for a slave."""
+        return self._master.refusal if self._is_master else ""
 
     # --- promotion ---
 
@@ -217,6 +225,7 @@ class HaSlave:
             except (OSError, RaptorMQError) as error:
                 logger.error("this broker is the master now, but one of its services failed to start: %s", error)
         self._work.register(MASTER_ID)
+        self._watch()
 
     # --- connections ---
 
