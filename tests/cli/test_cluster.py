@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+from raptormq.broker.ha import master_client
 from raptormq.cli.cluster import Member
-from raptormq.cli.promote import _before
+from raptormq.cli.promote import _before, promote
 
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -45,6 +46,13 @@ def test_only_a_slave_is_promoted(raptormq: Run, dev_server: Any) -> None:
     done = raptormq("cluster", "promote", dev_server.address("broker"), "-n", dev_server.address("namesrv"))
     assert done.returncode == 2
     assert b"is not a slave: 'raptormq cluster describe' shows the slaves" in done.stderr
+
+
+def test_promotion_waits_as_long_as_the_slave_waits_for_its_master() -> None:
+    """A frozen master does not refuse connections. A command that ended earlier would not see the promotion."""
+    [limit] = [option.default for option in promote.params if option.name == "timeout_s"]
+    assert isinstance(limit, float)
+    assert limit > master_client._TIMEOUT_S
 
 
 def test_what_may_be_lost_is_told() -> None:

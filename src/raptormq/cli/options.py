@@ -69,6 +69,13 @@ def short_timeout_option(command: F) -> F:
     return _timeout_option(1.5)(command)
 
 
+def promotion_timeout_option(command: F) -> F:
+    """Add ``--timeout`` with a default for a promotion: the slave waits 10 s for a master that does not respond. If the
+    command ended before that, the promotion would happen unseen.
+    """
+    return _timeout_option(15.0)(command)
+
+
 def _timeout_option(default: float) -> Callable[[F], F]:
     return click.option(
         "--timeout",

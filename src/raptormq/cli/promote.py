@@ -9,7 +9,7 @@ import click
 from raptormq.cli.admin_call import with_admin
 from raptormq.cli.confirming import confirm
 from raptormq.cli.exit_codes import CommandFailed
-from raptormq.cli.options import name_servers_option, output_option, timeout_option
+from raptormq.cli.options import name_servers_option, output_option, promotion_timeout_option
 from raptormq.cli.output import echo, print_json
 
 _MASTER_END, _OWN_END = "haMasterEnd", "commitLogMaxOffset"
@@ -30,7 +30,7 @@ Examples:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 @output_option
 @name_servers_option
-@timeout_option
+@promotion_timeout_option
 def promote(address: str, force: bool, yes: bool, output: str, name_servers: str, timeout_s: float) -> None:
     """Promote the slave at ADDRESS (host:port) to master.
 
