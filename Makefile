@@ -107,6 +107,9 @@ soak: install ## 20 minutes of full load (30 GB); kills, faults, simulations, an
 		echo "round $$round"; \
 		GROUP_SEEDS=2000 $(call PYTEST,1800) -q tests/faults tests/client $(SIMULATIONS); \
 		$(BIN)/python -m tests.faults.fault_rounds --rounds 34 --seed $$RANDOM; \
+		for kind in power power-async permissions promotion interleaved; do \
+			$(BIN)/python -m tests.faults.fault_rounds --kind $$kind --rounds 10 --seed $$RANDOM; \
+		done; \
 		$(BIN)/python -m tests.spark.kill_rounds --rounds 50 --seed $$RANDOM; \
 		$(call UNIT_TESTS,3600,load) -q; \
 		for dist in load worksteal; do $(call UNIT_TESTS,3600,$$dist) -q --shuffle $$RANDOM; done; \

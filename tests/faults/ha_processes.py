@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 from raptormq.client import AdminClient
 from raptormq.config_file import format_properties
 from tests.broker.harness import SMALL
-from tests.faults.broker_process import serving
+from tests.faults.broker_process import RAPTORMQ, serving
 from tests.ports import free_port, free_port_run
 
 LOOK_S = 0.02
@@ -118,3 +119,25 @@ async def ha_processes(
         processes = HaProcesses(folder, opened, more)
         await processes.start_name_server(name_server)
         yield processes
+
+
+async def promote(processes: HaProcesses, slave: str) -> int:
+    """Promote a slave with the command line. Return the offset from which messages of the old master are lost."""
+    command = [
+        RAPTORMQ,
+        "cluster",
+        "promote",
+        processes.address(slave),
+        "-n",
+        processes.name_server,
+        "-o",
+        "json",
+        "--yes",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    output, told = await process.communicate()
+    assert process.returncode == 0, told
+    assert b"when it last heard of it. Lost are" in told
+    return int(json.loads(output)["lost_from"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 from raptormq.client import ClientConfig, Message, MessageQueue, Producer, PullConsumer, SendStatus
 from raptormq.errors import RaptorMQError
@@ -12,25 +13,30 @@ from tests.faults.linearizable_log import Append
 
 QUEUES = 4
 TOPIC = "ledger"
+GROUP_QUEUES = tuple(MessageQueue(TOPIC, BROKER, number) for number in range(QUEUES))
+"""Queues of a Dledger group."""
 
 
 class Ledger:
-    """Sends numbers, each once, and records those that were acknowledged."""
+    """Sends numbers, each once, and records those that were acknowledged, by the index of the queue."""
 
-    def __init__(self, producer: Producer, timeout: float = 2.0) -> None:
+    def __init__(self, producer: Producer, timeout: float = 2.0, queues: Sequence[MessageQueue] = GROUP_QUEUES) -> None:
         """Create a sender that has sent nothing.
 
         Args:
+            queues: each gets ascending numbers.
             timeout: limit of a send in seconds. A short one is for faults in which a member does not respond. A test in
                 which no send may be refused needs one that a stalled machine does not exceed.
         """
         self._producer = producer
         self._timeout = timeout
-        self.acknowledged: dict[int, list[int]] = {queue: [] for queue in range(QUEUES)}
+        self.queues = queues
+        self._next = list(range(len(queues)))
+        self.acknowledged: dict[int, list[int]] = {index: [] for index in range(len(queues))}
         self.refused: list[str] = []
         self.times: list[float] = []
         """Times of the acknowledgements, in seconds of the event loop."""
-        self.history: dict[int, list[Append]] = {queue: [] for queue in range(QUEUES)}
+        self.history: dict[int, list[Append]] = {index: [] for index in range(len(queues))}
         self._grown = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -44,25 +50,29 @@ class Ledger:
         self._producer = producer
 
     def begin(self) -> None:
-        self._tasks = [asyncio.ensure_future(self._send(queue)) for queue in range(QUEUES)]
+        """Send until :meth:`end`, also again."""
+        self._stopping = False
+        self._tasks = [asyncio.ensure_future(self._send(index)) for index in self.acknowledged]
 
-    async def _send(self, queue_id: int) -> None:
-        queue, number = MessageQueue(TOPIC, BROKER, queue_id), queue_id
-        clock, history = asyncio.get_running_loop().time, self.history[queue_id]
+    async def _send(self, index: int) -> None:
+        clock, history, queue = asyncio.get_running_loop().time, self.history[index], self.queues[index]
         while not self._stopping:
+            number = self._next[index]
+            self._next[index] += len(self.queues)
             append = Append(number, clock())
             try:
                 result = await self._producer.send(Message(TOPIC, b"%d" % number), queue=queue, timeout=self._timeout)
                 if result.status is SendStatus.SEND_OK:
                     append = Append(number, append.invoked, clock(), result.queue_offset)
-                    self.acknowledged[queue_id].append(number)
-                    self.times.append(asyncio.get_running_loop().time())
+                    self.acknowledged[index].append(number)
+                    self.times.append(clock())
                     self._grown.set()
+                else:
+                    self.refused.append(str(result.status))
             except RaptorMQError as error:
                 self.refused.append(str(error))
                 await asyncio.sleep(0.02)  # there is no leader; another number is sent
             history.append(append)
-            number += QUEUES
 
     async def grow(self, more: int) -> None:
         """Wait until this many more messages are acknowledged."""
@@ -71,15 +81,22 @@ class Ledger:
             self._grown.clear()
             await self._grown.wait()
 
+    async def grow_everywhere(self, more: int) -> None:
+        """Wait until this many more messages are acknowledged in each queue."""
+        wanted = {index: len(own) + more for index, own in self.acknowledged.items()}
+        while any(len(self.acknowledged[index]) < count for index, count in wanted.items()):
+            self._grown.clear()
+            await self._grown.wait()
+
     async def end(self) -> None:
         self._stopping = True
         await asyncio.gather(*self._tasks)
 
 
-async def read_queue(consumer: PullConsumer, queue_id: int) -> list[int]:
+async def read_queue(consumer: PullConsumer, queue: MessageQueue) -> list[int]:
     found: list[int] = []
     offset = 0
-    while messages := (result := await consumer.pull(MessageQueue(TOPIC, BROKER, queue_id), offset)).messages():
+    while messages := (result := await consumer.pull(queue, offset)).messages():
         found += [int(each.body) for each in messages]
         offset = result.next_offset
     return found
@@ -90,8 +107,8 @@ async def assert_whole(processes: DledgerProcesses, ledger: Ledger, client: Clie
     consumer = PullConsumer(client_config=client or processes.clients())
     await consumer.start()
     try:
-        for queue_id, acknowledged in ledger.acknowledged.items():
-            found = await read_queue(consumer, queue_id)
+        for index, acknowledged in ledger.acknowledged.items():
+            found = await read_queue(consumer, ledger.queues[index])
             counted = Counter(found)
             assert [number for number in acknowledged if counted[number] != 1] == []
             assert found == sorted(found)

@@ -6,18 +6,15 @@ A SYNC_MASTER responds with SEND_OK only to messages that its slave has. All of 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from raptormq.client import AdminClient, Message, Producer, PullConsumer, SendStatus
 from raptormq.errors import RaptorMQError
-from tests.faults.broker_process import RAPTORMQ
-from tests.faults.ha_processes import MASTER, SLAVE, HaProcesses, ha_processes
+from tests.faults.ha_processes import MASTER, SLAVE, HaProcesses, ha_processes, promote
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -168,25 +165,3 @@ async def test_an_older_disk_of_a_master_takes_nothing_and_loses_nothing(tmp_pat
         found = await read_all(processes.name_server)
         assert len(found) == len(set(found))
         assert ledger.with_status(SendStatus.SEND_OK) - set(found) == set()
-
-
-async def promote(processes: HaProcesses, slave: str) -> int:
-    """Promote a slave with the command line. Return the offset from which messages of the old master are lost."""
-    command = [
-        RAPTORMQ,
-        "cluster",
-        "promote",
-        processes.address(slave),
-        "-n",
-        processes.name_server,
-        "-o",
-        "json",
-        "--yes",
-    ]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    output, told = await process.communicate()
-    assert process.returncode == 0, told
-    assert b"when it last heard of it. Lost are" in told
-    return int(json.loads(output)["lost_from"])
