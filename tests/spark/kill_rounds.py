@@ -1,10 +1,11 @@
-"""Rounds of kills: a driver copies numbered messages, and a process that it needs is killed with SIGKILL in each round.
+"""Rounds of kills: a driver copies numbered messages of a Dledger group with three members, and a process that it needs
+is killed with SIGKILL in each round.
 
 A round sends more messages. When a number of them that the seed chooses has been copied, it kills the driver with all
-its processes, a Python worker, the planner of a source, or the broker. What was killed starts again: the broker at
-once, a driver as a pod whose restart policy says so; Spark replaces a worker. The round ends when all messages have
-been copied. At the end, the topic of the exactly-once sink must have each message once, and that of the other sink must
-have each message.
+its processes, its JVM, a Python worker, the planner of a source, the leader, a follower or all members. What was killed
+starts again: members at once, a driver as a pod whose restart policy says so; Spark replaces a worker. The round ends
+when all messages have been copied. Then, and at the end, the topic of the exactly-once sink must have each message as
+often as the source, and that of the other sink must have each message.
 
     python -m tests.spark.kill_rounds --rounds 50 --seed 7
 """
@@ -28,12 +29,12 @@ from random import Random
 
 import click
 
-from raptormq.client import Message, PullConsumer
+from raptormq.client import AdminClient, Message, MessageQueue, PullConsumer
 from raptormq.errors import RaptorMQError
-from tests.ports import free_port
+from tests.faults.dledger_processes import BROKER, DledgerProcesses, dledger_group
 from tests.spark.copying_driver import OFFSETS_PER_BATCH
 from tests.spark.sending import send
-from tests.spark.servers import Servers, stored
+from tests.spark.servers import stored
 
 SOURCE, ONCE, LEAST = "ids", "copied-once", "copied"
 QUEUES = 2
@@ -41,7 +42,7 @@ IDS_PER_ROUND = 4 * OFFSETS_PER_BATCH
 _BATCH_S = 0.5
 """About the time of a micro-batch, at any point of which a kill comes."""
 _POLL_S = 0.1
-_LONGEST_WAIT_S = 240.0
+_LONGEST_WAIT_S = 600.0
 
 
 class Driver:
@@ -103,20 +104,17 @@ class Driver:
 class Surroundings:
     """What a fault can reach."""
 
-    def __init__(self, servers: Servers, driver: Driver, random: Random) -> None:
-        self.servers = servers
+    def __init__(self, group: DledgerProcesses, admin: AdminClient, driver: Driver, random: Random) -> None:
+        self.group = group
+        self.admin = admin
         self.driver = driver
         self.random = random
-        self._running = AsyncExitStack()
-        self._broker: subprocess.Popen[bytes] | None = None
 
-    async def start_broker(self) -> None:
-        self._broker = await self._running.enter_async_context(self.servers.broker())
-
-    async def kill_broker(self) -> None:
-        assert self._broker is not None
-        self._broker.kill()
-        await self._running.aclose()
+    async def kill_members(self, *members: str) -> None:
+        """Kill members of the group, and start them again when all of them have ended."""
+        for member in members:
+            self.group.kill(member)
+        await asyncio.gather(*map(self.group.start, members))
 
     def kill_one(self, command: str) -> None:
         """Kill one of the driver's processes with this command line; none if there is none at the moment."""
@@ -131,6 +129,11 @@ async def driver(around: Surroundings) -> None:
     around.driver.kill()
 
 
+async def jvm(around: Surroundings) -> None:
+    """Kill Spark's JVM only, which leaves the Python process of the driver and its workers."""
+    around.kill_one("org.apache.spark.deploy.SparkSubmit")
+
+
 async def worker(around: Surroundings) -> None:
     """Kill a Python worker: it reads, writes or commits, or is the parent of the others."""
     around.kill_one("pyspark.daemon")
@@ -141,13 +144,40 @@ async def planner(around: Surroundings) -> None:
     around.kill_one("python_streaming_source_runner")
 
 
-async def broker(around: Surroundings) -> None:
-    await around.kill_broker()
-    await around.start_broker()
+async def leader(around: Surroundings) -> None:
+    await around.kill_members(await around.group.leads(around.admin))
 
 
-FAULTS: tuple[Fault, ...] = (driver, worker, planner, broker)
+async def follower(around: Surroundings) -> None:
+    others = around.group.ports.keys() - {await around.group.leads(around.admin)}
+    await around.kill_members(around.random.choice(sorted(others)))
+
+
+async def all_members(around: Surroundings) -> None:
+    await around.kill_members(*around.group.ports)
+
+
+FAULTS: tuple[Fault, ...] = (driver, jvm, worker, planner, leader, follower, all_members)
 """All faults. A seed shuffles them, so each comes before any comes again."""
+
+
+class Copy:
+    """The bodies of a topic. Each call of `read` adds the messages that were written since the previous one."""
+
+    def __init__(self, consumer: PullConsumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._offsets: dict[MessageQueue, int] = {}
+        self.bodies: Counter[bytes] = Counter()
+
+    async def read(self) -> Counter[bytes]:
+        for queue in await self._consumer.queues(self._topic):
+            offset, end = self._offsets.get(queue, 0), await self._consumer.max_offset(queue)
+            while offset < end:
+                result = await self._consumer.pull(queue, offset, 1000)
+                self.bodies.update(message.body for message in result.messages())
+                offset = self._offsets[queue] = result.next_offset
+        return self.bodies
 
 
 @dataclass
@@ -162,6 +192,8 @@ class Round:
     starts: int
     """Number of drivers that were started in this time. The kill of a planner may end its driver only later, with the
     messages of the next round."""
+    load: float
+    """Load average of the last minute."""
 
 
 @dataclass
@@ -175,18 +207,17 @@ class Result:
     source: Counter[bytes] = field(default_factory=Counter)
     once: Counter[bytes] = field(default_factory=Counter)
     least: Counter[bytes] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    """Everything that must not be, after each round and at the end."""
 
-    @property
-    def violations(self) -> list[str]:
-        """Everything that must not be."""
+    def compare(self, when: str) -> None:
+        """Compare the topics as they are now."""
         found = []
         for topic, bodies in ((ONCE, self.once), (LEAST, self.least)):
             found += [f"{topic}: {body.decode()} is missing" for body in sorted((self.source - bodies).keys())]
             found += [f"{topic}: {body.decode()} was never sent" for body in sorted(bodies.keys() - self.source.keys())]
-        return [
-            *found,
-            *(f"{ONCE}: {body.decode()} is there again" for body in sorted((self.once - self.source).keys())),
-        ]
+        found += [f"{ONCE}: {body.decode()} is there again" for body in sorted((self.once - self.source).keys())]
+        self.violations += [f"{when}: {each}" for each in found]
 
 
 def checksum(bodies: Counter[bytes]) -> str:
@@ -203,25 +234,25 @@ def chosen(seed: int, rounds: int) -> list[Fault]:
     return order[:rounds]
 
 
-async def run(
-    folder: Path, ports: list[int], seed: int, faults: Sequence[Fault], told: Callable[[str], None] = lambda _: None
-) -> Result:
+async def run(folder: Path, seed: int, faults: Sequence[Fault], told: Callable[[str], None] = lambda _: None) -> Result:
     """Play a round of each fault and return what was found. The seed chooses when a fault comes, and what it kills.
 
     Raises:
-        TimeoutError: Not everything was copied within four minutes after a fault.
+        TimeoutError: Not everything was copied within ten minutes after a fault.
     """
     result, random, clock = Result(seed), Random(seed), asyncio.get_running_loop().time
-    servers = Servers(folder, ports)
-    copying = Driver(servers.name_server, folder)
-    around = Surroundings(servers, copying, random)
     async with AsyncExitStack() as opened:
-        await opened.enter_async_context(servers.names())
-        await around.start_broker()
-        opened.push_async_callback(around.kill_broker)
+        group = await opened.enter_async_context(dledger_group(folder, "stagedMessagesEnable=true\n"))
+        copying = Driver(group.name_server, folder)
         opened.callback(copying.kill)
-        await servers.create(SOURCE, ONCE, LEAST, queues=QUEUES)
-        consumer = await opened.enter_async_context(PullConsumer(name_servers=servers.name_server))
+        admin = await opened.enter_async_context(AdminClient(client_config=group.clients()))
+        consumer = await opened.enter_async_context(PullConsumer(client_config=group.clients()))
+        around = Surroundings(group, admin, copying, random)
+        copies = source, once, least = [Copy(consumer, topic) for topic in (SOURCE, ONCE, LEAST)]
+        result.source, result.once, result.least = (copy.bodies for copy in copies)
+        await group.leader(admin)
+        for topic in (SOURCE, ONCE, LEAST):
+            await admin.create_topic(topic, QUEUES, QUEUES)
 
         async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             async with asyncio.timeout(_LONGEST_WAIT_S):
@@ -230,15 +261,16 @@ async def run(
                     try:
                         if await condition():
                             return
-                    except RaptorMQError:  # the broker starts
+                    except RaptorMQError:  # members start or elect a leader
                         pass
-                    await asyncio.sleep(_POLL_S)  # between two questions
-
-        async def count(topic: str) -> int:
-            return sum([await consumer.max_offset(queue) for queue in await consumer.queues(topic)])
+                    await asyncio.sleep(_POLL_S)  # between two requests
 
         async def copied(number: int) -> bool:
-            return min(await count(ONCE), await count(LEAST)) >= number
+            return min((await once.read()).total(), (await least.read()).total()) >= number
+
+        async def copied_all() -> bool:
+            wanted = await source.read()
+            return (await once.read()).total() >= wanted.total() and not wanted - await least.read()
 
         async def committed() -> bool:
             # Spark removes the first commits after a hundred.
@@ -247,7 +279,7 @@ async def run(
         sent = 0
         for fault in faults:
             messages = [Message(SOURCE, b"%d" % number) for number in range(sent, sent + IDS_PER_ROUND)]
-            await asyncio.to_thread(send, servers.name_server, messages, QUEUES)
+            await asyncio.to_thread(send, group.name_server, messages, QUEUES, BROKER)
             at, pause_s = sent + random.randrange(IDS_PER_ROUND - OFFSETS_PER_BATCH), random.uniform(0, _BATCH_S)
             sent += IDS_PER_ROUND
             await until(committed)
@@ -257,8 +289,10 @@ async def run(
                 await asyncio.sleep(0.01)
             began, starts = clock(), copying.starts
             await fault(around)
-            await until(partial(copied, sent))
-            result.rounds.append(Round(fault.__name__, at, clock() - began, copying.starts - starts))
+            await until(copied_all)
+            result.compare(f"round {len(result.rounds) + 1}, {fault.__name__}")
+            load = os.getloadavg()[0]
+            result.rounds.append(Round(fault.__name__, at, clock() - began, copying.starts - starts, load))
             told(_row(len(result.rounds), result.rounds[-1]))
 
         async def finished() -> bool:
@@ -267,8 +301,9 @@ async def run(
         await until(finished)
         result.starts = copying.starts
         result.source, result.once, result.least = [
-            await stored(servers.name_server, topic) for topic in (SOURCE, ONCE, LEAST)
+            await stored(group.name_server, topic) for topic in (SOURCE, ONCE, LEAST)
         ]
+        result.compare("end")
     return result
 
 
@@ -280,7 +315,7 @@ def _kill(pid: int) -> None:
 
 
 def _row(number: int, each: Round) -> str:
-    return f"| {number} | {each.fault} | {each.at} | {each.lasted_s:.1f} | {each.starts} |"
+    return f"| {number} | {each.fault} | {each.at} | {each.lasted_s:.1f} | {each.starts} | {each.load:.1f} |"
 
 
 def report(result: Result) -> str:
@@ -300,12 +335,12 @@ def report(result: Result) -> str:
 @click.option("--seed", default=1, show_default=True, help="Chooses the faults, their order and their times.")
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="File to keep the log of the drivers.")
 def main(rounds: int, seed: int, log: Path | None) -> None:
-    """Kill a Spark driver, its workers and its broker, and check what was written."""
-    click.echo("| round | killed | after | s | drivers started |\n|---|---|---|---|---|")
+    """Kill a Spark driver, its processes and the members of the group, and check what was written."""
+    click.echo("| round | killed | after | s | drivers started | load |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="raptormq-kills-") as name:
         folder = Path(name)
         try:
-            result = asyncio.run(run(folder, [free_port(), free_port()], seed, chosen(seed, rounds), click.echo))
+            result = asyncio.run(run(folder, seed, chosen(seed, rounds), click.echo))
         finally:
             if log is not None:
                 log.write_bytes((folder / "driver.log").read_bytes())

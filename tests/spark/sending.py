@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from raptormq.client import AdminClient, ClientConfig, Message, MessageQueue, Producer
 
 BROKER = "broker-a"
+_LIMIT_S = 60.0
 
 
 def create_topic(name_server: str, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
@@ -32,18 +33,18 @@ def make_again(name_server: str, topic: str, queues: int) -> None:
     create_topic(name_server, topic, queues)
 
 
-def send(name_server: str, messages: Sequence[Message], queues: int) -> None:
+def send(name_server: str, messages: Sequence[Message], queues: int, broker: str = BROKER) -> None:
     """Send messages of one topic, number n to queue n modulo `queues`. Each is sent separately, so that large bodies
     are compressed.
     """
-    client_config = ClientConfig(name_servers=name_server, request_timeout=20.0)
+    client_config = ClientConfig(name_servers=name_server, request_timeout=_LIMIT_S)
 
     async def send_all() -> None:
         async with Producer("tests", client_config=client_config) as producer:
-            targets = [MessageQueue(messages[0].topic, BROKER, number) for number in range(queues)]
+            targets = [MessageQueue(messages[0].topic, broker, number) for number in range(queues)]
             for first in range(0, len(messages), 64):
                 portion = list(enumerate(messages))[first : first + 64]
-                sends = (producer.send(each, queue=targets[n % queues], timeout=20.0) for n, each in portion)
+                sends = (producer.send(each, queue=targets[n % queues], timeout=_LIMIT_S) for n, each in portion)
                 await asyncio.gather(*sends)
 
     asyncio.run(send_all())
