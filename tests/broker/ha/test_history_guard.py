@@ -328,6 +328,11 @@ async def test_a_longer_master_that_goes_on_after_a_promotion_stops_serving(tmp_
             assert (await old.send("t", b"second history")).code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert (await new.send("t", b"continues")).code == ResponseCode.SUCCESS
         assert slave_of(slave).refusal == ""
+        await slave.stop()
+        guard = master_of(master).history
+        assert guard is not None
+        await guard.check()
+        assert guard.reason == reason, "its messages are given up, also while no other broker is listed"
 
 
 async def test_a_promoted_master_stops_serving_after_a_later_promotion(tmp_path: Path, free_ports: Ports) -> None:

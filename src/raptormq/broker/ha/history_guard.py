@@ -18,8 +18,9 @@ clients from then on. The messages that it has accepted stay in its store, and n
 A master may also go on after its slave was promoted, because it was only frozen or cut off. Then both serve, each with
 the name server's last registration, and the longer log proves nothing. The broker with the later promotion has the
 history that continues: the other one stops serving when a name server lists the promoted broker, which reports its
-promotion (``haPromotedAt``). The promoted one registers again when it is no longer listed, because the other one has
-displaced it and then unregistered.
+promotion (``haPromotedAt``). It may have displaced the promoted broker from the list, so that none is listed when it
+has unregistered. Therefore it does not serve again before its next start, and the promoted one registers again when it
+is not listed.
 
 A slave never has more than its master, because the end of its log is requested first and the log of the master only
 grows. The check differs for a promoted master, because the promotion has discarded the messages of the old master after
@@ -92,6 +93,7 @@ class HistoryGuard:
         self._began_empty = not store.end_offset
         self._has_served = False
         self._is_serving = False
+        self._is_superseded = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.reason = ""
@@ -104,8 +106,10 @@ class HistoryGuard:
 
     async def check(self) -> None:
         """Check the other brokers of this name, and set :attr:`reason` to the result. Without a name server the
-        previous result remains.
+        previous result remains, and so does the one that another broker was promoted since this master served.
         """
+        if self._is_superseded:
+            return
         if self._promotion.is_slave:
             await self._promotion.promoted(self._store.end_offset)
         if (members := await self._members()) is None:
@@ -132,6 +136,7 @@ class HistoryGuard:
                 if not self._has_served:
                     return f"{name} serves under the name of this one"
                 if (offset := await self._client.promoted_at()) > self._promotion.offset:
+                    self._is_superseded = True
                     return f"{name} was promoted at offset {offset} of the log"
             end = (await self._client.log_bounds())[1]
             own = self._store.end_offset
