@@ -29,6 +29,8 @@ class Reason(StrEnum):
     """A field of a pipeline has a value that only the operator can check; nothing was changed."""
     SECRET_NOT_USABLE = "SecretNotUsable"
     """A Secret of access control cannot be read, created or used; nothing was changed."""
+    CLAIM_CONFLICT = "ClaimConflict"
+    """Volume claims of earlier clusters would be used whose messages may be lost; nothing was changed."""
     NAME_CONFLICT = "NameConflict"
     """An object of another owner has a name that the operator needs."""
     APPLY_REFUSED = "ApplyRefused"

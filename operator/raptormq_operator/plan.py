@@ -485,8 +485,13 @@ def _foreign(observed: Observed, key: Key) -> bool:
 
 def is_owned(observed: Observed, current: Manifest) -> bool:
     """Return whether the cluster owns an object."""
+    return is_owned_by(observed.owner_uid, current)
+
+
+def is_owned_by(uid: str, current: Manifest) -> bool:
+    """Return whether the cluster with this uid owns an object."""
     owners = current["metadata"].get("ownerReferences", [])
-    return any(owner.get("controller") and owner["uid"] == observed.owner_uid for owner in owners)
+    return any(owner.get("controller") and owner["uid"] == uid for owner in owners)
 
 
 def _leftovers(observed: Observed, wanted: Wanted) -> Iterable[Step]:

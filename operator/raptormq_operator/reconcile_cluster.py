@@ -24,6 +24,7 @@ from raptormq_operator import (
     membership,
     pod_diagnostics,
     promotion,
+    reused_claims,
     security_change,
 )
 from raptormq_operator.admin import BrokerFigures
@@ -52,6 +53,7 @@ from raptormq_operator.plan import (
     Transfer,
     counts_outdated_pod,
     in_words,
+    is_owned_by,
     key_of,
     plan,
 )
@@ -219,6 +221,7 @@ class ClusterReconciler:
         self._take_notice(key, cluster, probe)
         self._watch_leaders(cluster, probe, refused=refused is not None)
         claims = await self._claims(cluster)
+        refused = refused or reused_claims.refusal(cluster, claims, await self._existing_brokers(cluster, claims))
         before_status = body.get("status", {})
         previous = {broker["name"]: broker for broker in before_status.get("brokers", [])}
         seen = promotion.Facts(
@@ -236,6 +239,7 @@ class ClusterReconciler:
         next_steps, verdict, security = None, refused, security_change.Decision()
         if verdict is None:
             next_steps, verdict, security = await self._converge(body, cluster, probe, claims, decision, members)
+            await self._record_writers(cluster, claims)
         facts = Facts(
             claims,
             await self._missing_secrets(cluster),
@@ -398,6 +402,25 @@ class ClusterReconciler:
         except KubeError as error:
             log.debug("volume claims of %s/%s cannot be listed: %s", cluster.namespace, cluster.name, error)
             return ()
+
+    async def _existing_brokers(self, cluster: Cluster, claims: Sequence[Manifest]) -> frozenset[str]:
+        """Return the names of the cluster's StatefulSets of brokers; empty if all claims have the right writer."""
+        is_recorded = not reused_claims.to_record(cluster, claims, frozenset(each.name for each in cluster.members))
+        if is_recorded and not reused_claims.has_foreign(cluster, claims):
+            return frozenset()
+        labels = names.selector(names.broker_labels(cluster.name))
+        workloads = await self._api.select("StatefulSet", cluster.namespace, labels)
+        return frozenset(each["metadata"]["name"] for each in workloads if is_owned_by(cluster.uid, each))
+
+    async def _record_writers(self, cluster: Cluster, claims: Sequence[Manifest]) -> None:
+        """Record in the claims which cluster writes their stores, if the operator's role permits it."""
+        existing = await self._existing_brokers(cluster, claims)
+        for name, writer in reused_claims.to_record(cluster, claims, existing).items():
+            patch = {"metadata": {"annotations": {names.STORE_ANNOTATION: writer}}}
+            try:
+                await self._api.merge("PersistentVolumeClaim", cluster.namespace, name, patch)
+            except KubeError as error:
+                log.debug("claim %s/%s cannot be annotated: %s", cluster.namespace, name, error)
 
     async def _missing_secrets(self, cluster: Cluster) -> list[str]:
         """Return the missing Secrets: from reading the Secrets, or from the kubelet's events if that is not

@@ -140,7 +140,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         "raptormq.io/topics": {"get", "list", "watch", "patch"},
         "raptormq.io/sparkpipelines": {"get", "list", "watch"},
         "/pods": {"list"},
-        "/persistentvolumeclaims": {"list"},
+        "/persistentvolumeclaims": {"list", "patch"},
         "/pods/eviction": {"create"},
         "/events": {"get", "list", "create", "patch"},
     }

@@ -103,6 +103,9 @@ class Pairs(Operator):
             "labels": names.broker_labels("demo", member.group, member.index),
             "uid": f"claim-{self.claims.get(member.name, 0)}",
         }
+        before = self.kube.objects.get(("PersistentVolumeClaim", NAMESPACE, claim["name"]))
+        if before is not None and before["metadata"]["uid"] == claim["uid"]:
+            claim["annotations"] = before["metadata"].get("annotations", {})
         if member.name in self.terminating:
             claim["deletionTimestamp"] = "t0"
         spec = {"resources": {"requests": {"storage": "10Gi"}}}

@@ -258,6 +258,7 @@ async def test_what_makes_no_sense_is_refused_and_not_tried_again(promote: str, 
 async def test_the_master_itself_is_promoted_without_any_step() -> None:
     operator = Pairs()
     await operator.until_ready()
+    await operator.turn_all(1)  # annotates the claims
     writes = len(operator.kube.writes)
     operator.patch(replication={"promote": "demo-broker-0-0"})
     await operator.turn_all(2)

@@ -87,10 +87,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-# Detects volume claims with another size or class, and replaced claims.
+# Detects volume claims with another size or class, replaced claims, and claims of earlier clusters, which an annotation
+# shows.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [list]
+  verbs: [list, patch]
 # Messages of failing pods, and reasons why pods do not start.
 - apiGroups: [""]
   resources: [pods]

@@ -251,6 +251,8 @@ class Cluster:
     """Masters by group, in mode masterSlave; by default member 0 of each."""
     sizes: Mapping[int, GroupSize] = field(default_factory=dict)
     """Sizes by group, in mode dledger; by default `replicas`."""
+    accepted_claims: frozenset[str] = frozenset()
+    """Volume claims of earlier clusters that are used in any case, from an annotation of the resource."""
     peers_in_transition: bool = False
     """Whether brokers accept their peers with and without signature and TLS (`security_change`)."""
 
@@ -300,6 +302,9 @@ class Cluster:
                 labels=template.get("labels", {}),
                 annotations=template.get("annotations", {}),
                 termination_grace_period_seconds=template["terminationGracePeriodSeconds"],
+            ),
+            accepted_claims=frozenset(
+                name.strip() for name in metadata.get("annotations", {}).get(names.USE_CLAIMS_ANNOTATION, "").split(",")
             ),
         )
 
