@@ -92,7 +92,9 @@ class ClusterProbe:
         }
         leaders = tuple(self.leader(cluster, group) for group in range(cluster.groups))
         following = [member.name for member in cluster.members if self.follows(member)]
-        return listed, self.silent().keys(), self.refusals.keys(), leaders, following, self.found_by_route(cluster)
+        diverged = self.diverged(cluster).keys()
+        by_route = self.found_by_route(cluster)
+        return listed, self.silent().keys(), self.refusals.keys(), leaders, following, by_route, diverged
 
     def leader(self, cluster: Cluster, group: int) -> Member | None:
         """Return the leader or master of the group according to the members' reports. Of two, return the one with the
@@ -191,6 +193,11 @@ class ClusterProbe:
             if heard and not any(state.role == LEADER or state.leader for state in heard):
                 found.add(group)
         return frozenset(found)
+
+    def diverged(self, cluster: Cluster) -> dict[str, str]:
+        """Return why stores of members do not fit their Dledger groups, by name of the member."""
+        states = {member.name: self.replication.get(member.address) for member in cluster.members}
+        return {name: state.diverged for name, state in states.items() if state is not None and state.diverged}
 
     def found_by_route(self, cluster: Cluster) -> tuple[str, ...]:
         """Broker names of the groups whose leader a name server lists under the address of its pod and not of its

@@ -71,9 +71,20 @@ def outage(cluster: Cluster, probe: ClusterProbe, served: Collection[int]) -> Ve
     return _no_master(cluster, probe, masterless) if masterless else None
 
 
+def divergence(cluster: Cluster, probe: ClusterProbe) -> Verdict | None:
+    """Return the verdict on members whose stores have messages that their Dledger groups do not have; None if there are
+    none. The group serves without these messages, and the user decides which of the stores to keep.
+    """
+    diverged = probe.diverged(cluster)
+    if not diverged:
+        return None
+    text = f"the group may lack acknowledged messages of {', '.join(diverged)}; {_said(diverged)}"
+    return Verdict(Reason.STORES_DIVERGE, text, blocked=True)
+
+
 def with_outage(outage: Verdict | None, verdict: Verdict) -> Verdict:
-    """Return the verdict of a cluster with an outage. The outage takes precedence, since nothing else impairs clients
-    as much. The message of the other verdict, which often names the cause, is appended.
+    """Return the verdict of a cluster with an outage or a divergence. It takes precedence, since nothing else impairs
+    clients as much. The message of the other verdict, which often names the cause, is appended.
     """
     if outage is None or verdict.reason is outage.reason:
         return verdict

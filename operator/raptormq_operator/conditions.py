@@ -51,6 +51,9 @@ class Reason(StrEnum):
     """A broker did not respond."""
     NO_LEADER = "NoLeader"
     """No member leads a Dledger group. Its messages can be read, but it accepts none."""
+    STORES_DIVERGE = "StoresDiverge"
+    """The store of a member of a Dledger group has messages that the group does not have. The member does not follow.
+    """
     NO_MASTER = "NoMaster"
     """The master of a group does not respond. The messages of its slaves can be read, but the group accepts none."""
     NO_SLAVE = "NoSlave"

@@ -498,8 +498,9 @@ class ClusterReconciler:
             words = await self._words(cluster, [observed.objects["StatefulSet", name] for name in waiting])
             verdict = cluster_status.verdict(cluster, next_steps, probe, words)
         served = leaders.keys() if cluster.is_dledger else _mastered(cluster, body) - decision.groups
-        outage = cluster_status.outage(cluster, probe, served)
-        return _Taken(next_steps, cluster_status.with_outage(outage, verdict), frozenset(disturbed), security)
+        for worse in (cluster_status.outage(cluster, probe, served), cluster_status.divergence(cluster, probe)):
+            verdict = cluster_status.with_outage(worse, verdict)
+        return _Taken(next_steps, verdict, frozenset(disturbed), security)
 
     async def _take_all(
         self, body: Manifest, cluster: Cluster, steps: Sequence[Step], observed: Observed, convergence: Convergence

@@ -156,6 +156,91 @@ async def test_an_older_copy_of_a_disk_takes_no_part(tmp_path: Path) -> None:
         assert (await admin.runtime_info(processes.address(taken)))["dledgerDisk"] != own
 
 
+@asynccontextmanager
+async def without_group(processes: DledgerProcesses, member: str) -> AsyncIterator[None]:
+    """Run a broker without replication on the store of a stopped member."""
+    settings = processes.conf(member).read_text(encoding="utf-8")
+    alone = processes.folder / f"alone-{member}.conf"
+    lines = [line for line in settings.splitlines() if not line.startswith(("enableDLegerCommitLog", "dLeger"))]
+    alone.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    async with serving(["broker", "-c", str(alone)], log=processes.folder / f"alone-{member}.log") as broker:
+        yield
+        broker.terminate()
+        assert await asyncio.to_thread(broker.wait) == 0
+
+
+async def stored(admin: AdminClient) -> int:
+    """Return the number of messages of the topic."""
+    return sum(each.max_offset for each in (await admin.topic_stats(TOPIC)).values())
+
+
+async def stop_all(processes: DledgerProcesses) -> None:
+    for member in processes.ports:
+        await processes.stop(member)
+
+
+async def test_member_with_messages_of_a_broker_without_group_does_not_rejoin_and_is_not_ready(tmp_path: Path) -> None:
+    """The group does not have these messages. They stay on the disk, and its member and the leader show it."""
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        await send(processes)
+        await stop_all(processes)
+        async with without_group(processes, "n0"):
+            await send(processes, 20)
+        newest = log_bytes(processes, "n0")
+        await asyncio.gather(*map(processes.start, processes.ports))
+        leader = await processes.leads(admin)
+        assert leader != "n0"
+        await shows(processes, admin, leader, "n0 cannot join with data of another group: its disk must be empty")
+        for starts in (1, 2):
+            state = await diverged(processes, "n0")
+            assert "a broker with replication mode none has written to the store of member n0" in state["diverged"]
+            assert "a broker with replication mode none has written to the store of member n0" in state["remark"]
+            await shows(processes, admin, "n0", "this disk has data that belongs to no group")
+            status, text = await processes.probe("n0", "/readyz")
+            assert status == 503
+            assert "the store of member n0 does not fit the group" in text
+            await processes.stop("n0")
+            assert processes.log("n0").count("this disk has data that belongs to no group") == starts
+            assert log_bytes(processes, "n0") == newest
+            await processes.start("n0")
+        await stop_all(processes)
+        for member in ("n1", "n2"):
+            processes.wipe(member)
+        await asyncio.gather(*map(processes.start, processes.ports))
+        await formed(processes, admin)
+        for member in processes.ports:
+            facts = await admin.runtime_info(processes.address(member))
+            assert "dledgerConflict" not in facts
+        assert await stored(admin) == 70
+        assert "diverged" not in json.loads((await processes.probe("n0", "/replication"))[1])
+
+
+async def diverged(processes: DledgerProcesses, member: str) -> dict[str, Any]:
+    """Wait until the store of a member does not fit its group. Return the status of the member."""
+    while True:
+        state: dict[str, Any] = json.loads((await processes.probe(member, "/replication"))[1])
+        if "diverged" in state:
+            return state
+        await asyncio.sleep(LOOK_S)
+
+
+async def test_member_whose_log_a_broker_without_group_has_not_changed_rejoins(tmp_path: Path) -> None:
+    async with dledger_group(tmp_path) as processes, admin_of(processes) as admin:
+        await formed(processes, admin)
+        await admin.create_topic(TOPIC, 1, 1)
+        await send(processes)
+        own = (await admin.runtime_info(processes.address("n0")))["dledgerDisk"]
+        await stop_all(processes)
+        async with without_group(processes, "n0"):
+            assert await stored(admin) == 50
+        await asyncio.gather(*map(processes.start, processes.ports))
+        await formed(processes, admin)
+        assert (await admin.runtime_info(processes.address("n0")))["dledgerDisk"] == own
+        assert "left" not in json.loads((processes.root("n0") / "config/dledger.json").read_text())
+
+
 async def promised(processes: DledgerProcesses, member: str, other: str, end: int) -> None:
     """Wait until a member has saved that another one has the log up to ``end``."""
     file = processes.root(member) / "config/dledgerCommit.json"

@@ -186,3 +186,30 @@ async def test_the_budget_lets_the_broker_with_the_data_go_until_the_group_is_fo
         await operator.turn()
     budget = operator.kube.objects["PodDisruptionBudget", NAMESPACE, "demo-broker-0"]
     assert budget["spec"]["maxUnavailable"] == 1
+
+
+async def test_member_whose_store_has_messages_that_its_group_lacks_makes_the_cluster_not_ready() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    member = operator.cluster.members[1]
+    state = operator.admin.replicas[member.address]
+    operator.admin.replicas[member.address] = replace(state, diverged="n0 leads a group without it")
+    await operator.turn()
+    assert operator.ready["reason"] == "StoresDiverge"
+    assert f"may lack acknowledged messages of {member.name}" in operator.ready["message"]
+    assert "n0 leads a group without it" in operator.ready["message"]
+    operator.admin.replicas[member.address] = state
+    await operator.turn()
+    assert operator.ready["reason"] == "Ready"
+
+
+async def test_diverged_store_is_shown_together_with_a_missing_leader() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    operator.admin.lead(operator.cluster, None)
+    member = operator.cluster.members[2]
+    state = operator.admin.replicas[member.address]
+    operator.admin.replicas[member.address] = replace(state, diverged="its data belongs to no group")
+    await operator.turn()
+    assert operator.ready["reason"] == "StoresDiverge"
+    assert "no member leads broker-0" in operator.ready["message"]

@@ -209,6 +209,7 @@ def test_snapshot_of_a_leader_without_what_is_confirmed_is_refused() -> None:
     status = raft.status()
     assert (status.end, status.committed) == (Position(100, 1), Position(100, 1))
     assert status.conflict.startswith("n1 leads term 9, but its log lacks data committed up to 100+1")
+    assert status.diverged == status.conflict
 
 
 def test_a_member_that_may_not_lead_does_not_campaign() -> None:
@@ -406,6 +407,39 @@ def test_a_store_with_data_does_not_follow_a_group() -> None:
     status = raft.status()
     assert (status.group, status.end.offset) == (0, 500)
     assert status.conflict == "n1 leads a group, but this disk has data that belongs to no group"
+
+
+def test_store_with_data_has_diverged_from_a_group_that_sends_to_its_former_disk() -> None:
+    raft = fresh("n0", 99, 500)
+    work(raft)
+    raft.step(Append(**head(), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
+    pass_time(raft, 0, 2 * CONFLICT_ELECTIONS * Options().election_ms)
+    raft.step(Append(**head("n2"), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
+    assert raft.status().diverged == "n1 belongs to a group, but this disk has data that belongs to no group"
+
+
+def test_divergence_lasts_until_a_leader_has_what_is_confirmed() -> None:
+    raft = member(end=100, commit=Position(100, 1))
+    entries = (Entry(1, 0, MEMBERS), Entry(9, 50))
+    raft.step(
+        Append(**head(term=9), previous=ZERO, previous_term=0, end=Position(50, 2), entries=entries)  # type: ignore[arg-type]
+    )
+    pass_time(raft, 0, 2 * CONFLICT_ELECTIONS * Options().election_ms)
+    assert "its log lacks data committed up to 100+1" in raft.status().diverged
+    found = Position(100, 1)
+    raft.step(Append(**head(term=raft.term + 1), previous=found, previous_term=1, end=found))  # type: ignore[arg-type]
+    assert raft.status().diverged == ""
+
+
+def test_message_of_another_group_is_a_divergence_only_without_a_leader() -> None:
+    raft = member()
+    foreign = {**head("n2"), "group": 78, "to_incarnation": 0}
+    raft.step(Hello(**foreign, fresh=False, has_data=True))  # type: ignore[arg-type]
+    assert raft.status().diverged == "n2 belongs to another group (4e)"
+    raft.step(Append(**head(), previous=ZERO, previous_term=0, end=ZERO))  # type: ignore[arg-type]
+    assert raft.status().diverged == ""
+    raft.step(Hello(**foreign, fresh=False, has_data=True))  # type: ignore[arg-type]
+    assert raft.status().diverged == ""
 
 
 def test_what_cannot_be_started() -> None:

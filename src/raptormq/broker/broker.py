@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raptormq.broker.addresses import client_address, reserve_port, store_host
@@ -22,6 +23,7 @@ from raptormq.broker.http import Pages
 from raptormq.broker.in_thread import run_to_completion
 from raptormq.broker.metrics import SAMPLE_S
 from raptormq.broker.wiring import Assembly, assemble
+from raptormq.files import DiskFiles
 from raptormq.logs import get_logger
 from raptormq.storage.fs import FileSystem
 from raptormq.storage.replica import EVERYTHING
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from raptormq.broker.group_wiring import OpenedMember
 
 logger = get_logger(__name__)
+
+_MEMBER_FILE = "config/dledger.json"
+"""The file of a group member in its store (:mod:`raptormq.broker.replication.member_files`)."""
 
 
 class PeriodicJobs:
@@ -167,10 +172,15 @@ class Broker:
 
     async def _open_store(self) -> None:
         """Open the store in a thread. No other component uses the store during the recovery."""
-        if self.config.ha.is_slave:
-            await run_to_completion(lambda: self._store.open(confirmed_offset=EVERYTHING))
-        else:
-            await run_to_completion(self._open_replica if self.config.replication.enabled else self._store.open)
+        await run_to_completion(self._open_replica if self.config.replication.enabled else self._open_alone)
+
+    def _open_alone(self) -> None:
+        """Open the store of a broker without a group, which may have been that of a member before."""
+        self._store.open(confirmed_offset=EVERYTHING if self.config.ha.is_slave else None)
+        if (self._filesystem or DiskFiles()).exists(str(Path(self.config.storage.root_dir, _MEMBER_FILE))):
+            from raptormq.broker.group_wiring import leave_group  # other brokers start faster without it
+
+            leave_group(self.config, self._store, self._filesystem)
 
     def _open_replica(self) -> None:
         from raptormq.broker.group_wiring import open_member  # other brokers start faster without it

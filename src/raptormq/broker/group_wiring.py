@@ -26,7 +26,9 @@ from raptormq.broker.replication import (
     leader_only,
 )
 from raptormq.broker.table_files import apply_settings
+from raptormq.errors import StorageError, StoreDamaged
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.replication import MASTER_SLAVE, UNREPLICATED
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig
 from raptormq.protocol.command import RemotingCommand
 from raptormq.storage.fs import FileSystem
@@ -60,9 +62,26 @@ def open_member(config: BrokerConfig, store: MessageStore, filesystem: FileSyste
     files.finish_reset(lambda offset: store.start_over(offset, REPLICATED_TABLES))
     progress = files.load_progress()
     was_clean = store.open(confirmed_offset=progress.commit.offset).clean
+    files.rejoin(store.end_offset)
+    progress = files.load_progress()
     if config.security.is_on and filesystem is None:
         _hide_log(store)
     return OpenedMember(files, progress, was_clean)
+
+
+def leave_group(config: BrokerConfig, store: MessageStore, filesystem: FileSystem | None) -> None:
+    """Record that a broker without a group has opened the store of a member. Blocks on the disk.
+
+    Raises:
+        StorageError: the disk failed.
+    """
+    mode = MASTER_SLAVE if config.ha.is_slave or config.serves_slaves else UNREPLICATED
+    try:
+        files_of_member(config, filesystem).leave(mode, store.end_offset)
+    except StoreDamaged as error:  # a member does not start with it either
+        logger.warning("the store was that of a group member, and its state cannot be read: %s", error)
+    except OSError as error:
+        raise StorageError(f"cannot record that this broker has no group: {error}") from error
 
 
 def _hide_log(store: MessageStore) -> None:

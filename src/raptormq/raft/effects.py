@@ -205,6 +205,8 @@ class Status(NamedTuple):
         contacts: the last messages of the other members, whether or not they could be handled.
         leaderless_ms: time in ms since the member last knew a leader; 0 while it knows one.
         is_checked: whether the start check is complete (:class:`~.promises.StartCheck`).
+        diverged: why this disk cannot follow the leader, whose log excludes committed data of this disk; empty if the
+            member can. It is kept until a leader's log contains the data.
     """
 
     id: str
@@ -232,6 +234,7 @@ class Status(NamedTuple):
     contacts: tuple[Contact, ...] = ()
     leaderless_ms: int = 0
     is_checked: bool = True
+    diverged: str = ""
 
     @property
     def shortened_by(self) -> int:

@@ -185,7 +185,7 @@ class Raft:
         self._candidacy: Candidacy | None = None
         self._leadership: Leadership | None = None
         self._elections = 0
-        self._conflict = ""
+        self._conflict = self._diverged = ""
         # Follower state of this term: position verified against the leader's log, position last reported to the leader,
         # commit position of the leader.
         self._verified = self._reported = self._leader_commit = ZERO
@@ -257,13 +257,14 @@ class Raft:
         if message.to != self.id or message.sender == self.id:
             return
         self._contacts[message.sender] = (message.incarnation, not message.group, self._now_ms)
+        self._compare_groups(message)
         if isinstance(message, Hello):
             self._on_hello(message)
             return
         if message.to_incarnation != self._state.incarnation:
             return
         if message.group and message.group != self._state.group and not self._is_fresh():
-            self._note_conflict(f"{message.sender} belongs to another group ({message.group:x})")
+            self._note_conflict(_of_another_group(message))
             return
         if isinstance(message, HelloResponse):
             self._on_hello_response(message)
@@ -456,6 +457,7 @@ class Raft:
             ),
             leaderless_ms=0 if self._leader_is_alive() else self._now_ms - self._had_leader_ms,
             is_checked=self._start_check.is_done,
+            diverged=self._diverged,
         )
 
     @property
@@ -510,6 +512,22 @@ class Raft:
 
     def _note_conflict(self, text: str) -> None:
         self._conflict, self._conflict_ms = text, self._now_ms
+
+    def _compare_groups(self, message: Message) -> None:
+        """Record that members of another group exist, if this disk has data and the member has no leader. A message of
+        its own leader ends the record.
+        """
+        if not message.group or message.group == self._state.group or not self._log.end.offset:
+            return
+        if not self._leader_is_alive():
+            is_stray = not self._state.group
+            what = f"{message.sender} belongs to a group, but this disk has data that belongs to no group"
+            self._note_divergence(self._diverged or (what if is_stray else _of_another_group(message)))
+
+    def _note_divergence(self, text: str) -> None:
+        """Record that the group has elected, or elects, a leader whose log excludes committed data of this disk."""
+        self._diverged = text
+        self._note_conflict(text)
 
     def _forget_conflict(self) -> None:
         """Clear a conflict that has not recurred. Data on a disk without a group is a conflict until the member joins a
@@ -604,7 +622,9 @@ class Raft:
                 return Configuration()
             if has_data:
                 if self._log.end.offset:
-                    self._note_conflict(f"{self.id} and {peer} both have data, but no group: one of them must be empty")
+                    self._note_divergence(
+                        f"{self.id} and {peer} both have data, but no group: one of them must be empty"
+                    )
                 return Configuration()
             members.append(Member(peer, incarnation, Suffrage.VOTER, address))
         return Configuration.of(members)
@@ -766,7 +786,7 @@ class Raft:
         if not self._is_fresh():
             return request.bootstrap is None
         if self._log.end.offset:
-            self._note_conflict(f"{request.sender} requests a vote, but this disk has data that belongs to no group")
+            self._note_divergence(f"{request.sender} requests a vote, but this disk has data that belongs to no group")
             return False
         if request.bootstrap is None:
             return bool(request.group)
@@ -818,6 +838,7 @@ class Raft:
         self._candidacy = None
         self._role = Role.LEADER
         self._leader = self.id
+        self._diverged = ""
         self._elections += 1
         self._state = self._state._replace(recovering=False)
         if candidacy.bootstrap:
@@ -860,7 +881,9 @@ class Raft:
             return False
         if self._is_fresh():
             if self._log.end.offset:
-                self._note_conflict(f"{message.sender} leads a group, but this disk has data that belongs to no group")
+                self._note_divergence(
+                    f"{message.sender} leads a group, but this disk has data that belongs to no group"
+                )
                 return False
             self._state = self._state._replace(group=message.group)
             self._fresh_peers.clear()
@@ -893,6 +916,7 @@ class Raft:
         news = append.end > log.end
         if news:
             self._append_missing(append)
+        self._diverged = ""
         self._verified = max(self._verified, append.end)
         self._leader_commit = max(self._leader_commit, append.commit)
         self._update_matched()
@@ -975,6 +999,7 @@ class Raft:
             self._truncations += 1
             self._written = self._flushed = self._kept = 0
             self._floor = ZERO
+        self._diverged = ""
         self._verified = max(self._verified, install.start)
         self._leader_commit = max(self._leader_commit, install.start)
         self._update_matched()
@@ -982,7 +1007,7 @@ class Raft:
 
     def _refuse_divergence(self, message: Append | Install, divergence: Position) -> None:
         """Record a conflict: the leader's log lacks committed data, which must not be truncated here."""
-        self._note_conflict(
+        self._note_divergence(
             f"{message.sender} leads term {message.term}, but its log lacks data committed up to {self._committed}: "
             f"it diverges from the log of {self.id} at {divergence}"
         )
@@ -1430,3 +1455,7 @@ class Raft:
             raise InvariantViolated(f"verified {self._verified} is beyond the end {end}")
         if (self._leadership is not None) != (self._role is Role.LEADER):
             raise InvariantViolated(f"the role is {self._role}, but the state of a leader does not match it")
+
+
+def _of_another_group(message: Message) -> str:
+    return f"{message.sender} belongs to another group ({message.group:x})"

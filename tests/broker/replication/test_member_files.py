@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raptormq.broker.replication.member_files import MemberFiles, Progress
+from raptormq.broker.replication.member_files import Left, MemberFiles, Progress
 from raptormq.errors import StoreDamaged
 from raptormq.json_file import dump_pretty, with_checksum
 from raptormq.raft import Begin, Configuration, Entry, HardState, LostRange, Member, MemberPromise, Position, Promise
@@ -73,3 +73,62 @@ def test_a_vote_is_not_forgotten_because_a_file_is_damaged(tmp_path: Path) -> No
     path.unlink()
     with pytest.raises(StoreDamaged, match="is missing, and there is no backup"):
         MemberFiles(tmp_path, boot="b").load()
+
+
+def used_by_another_broker(folder: Path, end: int = 1200) -> None:
+    """Save the state of a member, then open the store with a broker without replication."""
+    files = MemberFiles(folder, boot="b")
+    files.save(STATE, ENTRIES, sync_flush=True)
+    files.save_progress(Progress(Position(1200, 4), 9, 700))
+    MemberFiles(folder, boot="c").leave("none", end)
+
+
+def test_store_that_another_broker_has_not_changed_stays_that_of_the_member(tmp_path: Path) -> None:
+    used_by_another_broker(tmp_path)
+    files = MemberFiles(tmp_path, boot="b")
+    files.rejoin(1200)
+    found = MemberFiles(tmp_path, boot="b").load()
+    assert (found.hard_state, found.entries, found.left) == (STATE, ENTRIES, None)
+    assert not files.may_have_lost_data(found)
+    assert files.load_progress() == Progress(Position(1200, 4), 9, 700)
+
+
+@pytest.mark.parametrize("end", [1199, 1201])
+def test_store_that_another_broker_has_changed_is_a_new_disk_until_it_joins_a_group(tmp_path: Path, end: int) -> None:
+    used_by_another_broker(tmp_path)
+    MemberFiles(tmp_path, boot="b").rejoin(end)
+    files = MemberFiles(tmp_path, boot="b")
+    state = files.load()
+    assert (state.hard_state.group, state.entries, state.left) == (0, (), Left("none", 1200))
+    assert state.hard_state.incarnation not in (0, STATE.incarnation)
+    assert files.load_progress() == Progress(tables_offset=9, history_end=700)
+    files.save(state.hard_state._replace(term=1), (), sync_flush=True)
+    files.rejoin(end + 1)
+    assert MemberFiles(tmp_path, boot="b").load().left == Left("none", 1200)
+    files.save(state.hard_state._replace(group=7), (), sync_flush=True)
+    assert files.left is None
+    assert MemberFiles(tmp_path, boot="b").load().left is None
+
+
+def test_first_broker_that_opens_the_store_of_a_member_is_recorded(tmp_path: Path) -> None:
+    used_by_another_broker(tmp_path)
+    MemberFiles(tmp_path, boot="c").leave("masterSlave", 5000)
+    assert MemberFiles(tmp_path, boot="b").load().left == Left("none", 1200)
+    assert MemberFiles(tmp_path, boot="b").load().hard_state == STATE, "an earlier release reads the same state"
+
+
+def test_disk_without_a_group_records_no_other_broker(tmp_path: Path) -> None:
+    MemberFiles(tmp_path, boot="b").leave("none", 1200)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reset_does_not_empty_a_store_that_another_broker_has_used(tmp_path: Path) -> None:
+    files = MemberFiles(tmp_path, boot="b")
+    files.save(STATE, ENTRIES, sync_flush=True, reset=Position(2400, 2))
+    MemberFiles(tmp_path, boot="b").leave("none", 1200)
+    emptied: list[int] = []
+    files = MemberFiles(tmp_path, boot="b")
+    files.finish_reset(emptied.append)
+    files.rejoin(1200)
+    assert not emptied
+    assert files.load().hard_state.group == 0, "the saved entries are those of the log after the reset"

@@ -47,6 +47,15 @@ def leader(*others: MemberStatus, **changes: Any) -> Status:
     return found._replace(**changes)
 
 
+def test_member_whose_store_diverged_has_not_caught_up() -> None:
+    catch_up = CatchUp(Random(1))
+    catch_up.is_done = True
+    follower = leader(id="n1", role=Role.FOLLOWER, leader="n0", members=())
+    assert has_caught_up(follower, False, catch_up, "").holds
+    verdict = has_caught_up(follower._replace(diverged="n0 lacks data"), False, catch_up, "")
+    assert verdict == Verdict(False, "the store of member n1 does not fit the group: n0 lacks data")
+
+
 BEHIND = Position(END.offset - CAUGHT_UP_MEMBER_BYTES - 1, 3)
 JOINING = THREE.with_member(Member("n2", 7, Suffrage.JOINING, ""))
 

@@ -208,6 +208,8 @@ class GroupMember:
         state = self._files.load()
         self._progress = self._saved_progress = progress
         self._hard_state, self._entries = state.hard_state, state.entries
+        if self.left:
+            logger.error("%s", self.left)
         self._replica.group_begin = state.hard_state.begin.offset
         dispatched = self._replica.dispatched_offset
         self._replica.knows_topics = progress.history_end <= dispatched != self._store.start_offset
@@ -358,6 +360,25 @@ class GroupMember:
         return self._raft.leader if self._raft is not None else ""
 
     @property
+    def left(self) -> str:
+        """What a broker without the group has done to the store of this member; empty if nothing."""
+        left = self._files.left
+        if left is None or self._hard_state.group:
+            return ""
+        return (
+            f"a broker with replication mode {left.mode} has written to the store of member {self.id} since it was in"
+            f" the group, from offset {left.end} of the log on, and the group does not have these messages: to go on"
+            " with them, stop all members and empty the disks of the others; to go on without them, empty the disk of"
+            f" {self.id}"
+        )
+
+    @property
+    def diverged(self) -> str:
+        """Why the store of this member does not fit its group; empty if it does."""
+        diverged = self._raft.status().diverged if self._raft is not None else ""
+        return "; ".join(filter(None, (diverged, self.left))) if diverged else ""
+
+    @property
     def remark(self) -> str:
         """What an administrator should know of this member: why it does not run, or a conflict, refused records, for
         whom it waits, what its log lacks, and whether its disk is full; empty if nothing.
@@ -369,7 +390,9 @@ class GroupMember:
         if self._store.is_volume_full:
             stopped = "copies nothing" if not self.leads else "accepts no messages"
             full = f"the disk of member {self.id} is full: it {stopped} until there is room"
-        return "; ".join(filter(None, (self.conflict or refused, self._waiting.remark, self._shortage, full)))
+        return "; ".join(
+            filter(None, (self.conflict or refused, self.left, self._waiting.remark, self._shortage, full))
+        )
 
     def not_leader(self) -> NotLeader:
         """Return the error for a request that only the leader handles."""

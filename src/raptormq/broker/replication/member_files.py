@@ -9,6 +9,7 @@ vote could vote twice in a term::
      "entries": [[1, 0, [["n0", 77, "voter", "host:40911"], ...]], [4, 700, null]],
      "machineBoot": "<boot id of the kernel>", "syncFlush": false,
      "reset": [1073741824, 5],
+     "left": {"mode": "none", "end": 1200},
      "crc32": 123}
 
 ``entries`` is the epoch table: term, offset, and the members where they change. ``machineBoot`` distinguishes a crash
@@ -16,7 +17,9 @@ of the process, which loses no written bytes, from a crash of the machine, which
 says whether the process confirmed only flushed bytes. ``begin`` is the begin of the group's log, with the term of the
 leader that decided it, and ``lost`` the part of the log that the group has lost, absent if none
 (:mod:`raptormq.raft.begin`); version 0.2.0 writes neither. ``reset`` is present while the store must still be emptied.
-It is the position (offset, entries) at which the new log begins.
+It is the position (offset, entries) at which the new log begins. ``left`` is present after a broker of another
+replication mode has opened the store: the mode, and the end of the log at that time (:meth:`MemberFiles.leave`);
+version 0.2.0 ignores it.
 
 ``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
 member confirms more records after its start::
@@ -55,6 +58,14 @@ def machine_boot() -> str:
         return ""
 
 
+class Left(NamedTuple):
+    """The first use of a member's store by a broker of another replication mode."""
+
+    mode: str
+    end: int
+    """End of the commit log when that broker opened it."""
+
+
 class MemberState(NamedTuple):
     """Contents of ``dledger.json``."""
 
@@ -63,6 +74,7 @@ class MemberState(NamedTuple):
     machine_boot: str
     sync_flush: bool = False
     reset: Position | None = None
+    left: Left | None = None
 
 
 class Progress(NamedTuple):
@@ -81,6 +93,8 @@ class MemberFiles:
         """``boot`` is the boot id of the machine; by default :func:`machine_boot`."""
         disk = files or DiskFiles()
         self._boot = machine_boot() if boot is None else boot
+        self.left: Left | None = None
+        """Use of the store by another broker, which excludes it from its former group; None if it is in a group."""
         self._state = JsonFile(
             str(folder / "dledger.json"),
             disk,
@@ -99,9 +113,10 @@ class MemberFiles:
             StoreDamaged: the state was saved and cannot be read.
         """
         found = self._state.load(_state)
-        if found is not None:
-            return found
-        return MemberState(HardState(incarnation=secrets.randbits(62) + 1), (), self._boot)
+        if found is None:
+            return MemberState(_new_disk(), (), self._boot)
+        self.left = found.left
+        return found
 
     def load_progress(self) -> Progress:
         """Return the saved progress.
@@ -128,19 +143,12 @@ class MemberFiles:
         Raises:
             OSError: the save failed. The file has its old or its new contents.
         """
-        state = hard_state._asdict() | {"begin": list(hard_state.begin)}
-        if hard_state.lost is None:
-            del state["lost"]
-        else:
-            state["lost"] = list(hard_state.lost)
-        value: dict[str, Any] = {
-            "hardState": state,
-            "entries": to_json(entries),
-            "machineBoot": self._boot,
-            "syncFlush": sync_flush,
-        }
+        value = _encoded(hard_state, entries, self._boot, sync_flush=sync_flush)
         if reset is not None:
             value["reset"] = [reset.offset, reset.entries]
+        self.left = None if hard_state.group else self.left
+        if self.left is not None:
+            value["left"] = self.left._asdict()
         self._state.save_bytes(dump_pretty(with_checksum(value)))
 
     def finish_reset(self, empty: Callable[[int], None]) -> None:
@@ -154,10 +162,52 @@ class MemberFiles:
             OSError: the disk failed; the next start retries.
         """
         state = self.load()
-        if state.reset is not None:
+        if state.reset is not None and state.left is None:  # otherwise it may have messages of another broker
             empty(state.reset.offset)
             self.save_progress(Progress(state.reset, promises=self.load_progress().promises))
             self.save(state.hard_state, state.entries, sync_flush=state.sync_flush)
+
+    def leave(self, mode: str, end: int) -> None:
+        """Record that a broker of another replication mode opens the store, whose log ends at ``end``. Must be called
+        before that broker appends to the log. Does nothing for a disk without a group, and after the first call.
+
+        Raises:
+            StoreDamaged: the state cannot be read.
+            OSError: the disk failed.
+        """
+        state = self.load()
+        if state.hard_state.group and state.left is None:
+            self._save_left(state, Left(mode, end))
+
+    def rejoin(self, end: int) -> None:
+        """Decide whether the disk is still that of a member, after the store was opened. ``end`` is the end of its log.
+
+        The group does not have what another broker has appended to the log, and its members cannot know that these
+        messages were acknowledged. If the log has changed, the disk therefore gets a new identity without a group. With
+        its data it does not join the former group, and the data is not truncated. Otherwise it stays the disk of the
+        member.
+
+        Raises:
+            StoreDamaged: the state cannot be read.
+            OSError: the disk failed.
+        """
+        state = self.load()
+        if state.left is None or not state.hard_state.group:
+            return
+        if state.left.end == end and state.reset is None:
+            self._save_left(state, None)
+            return
+        self.save_progress(self.load_progress()._replace(commit=ZERO, promises=()))
+        self.save(_new_disk(), (), sync_flush=state.sync_flush)
+
+    def _save_left(self, state: MemberState, left: Left | None) -> None:
+        value = _encoded(state.hard_state, state.entries, state.machine_boot, sync_flush=state.sync_flush)
+        if state.reset is not None:
+            value["reset"] = [state.reset.offset, state.reset.entries]
+        if left is not None:
+            value["left"] = left._asdict()
+        self.left = left
+        self._state.save_bytes(dump_pretty(with_checksum(value)))
 
     def save_progress(self, progress: Progress) -> None:
         """Save the progress.
@@ -175,6 +225,19 @@ class MemberFiles:
         self._progress.save_bytes(dump_pretty(with_checksum(value)))
 
 
+def _new_disk() -> HardState:
+    return HardState(incarnation=secrets.randbits(62) + 1)
+
+
+def _encoded(hard_state: HardState, entries: tuple[Entry, ...], boot: str, *, sync_flush: bool) -> dict[str, Any]:
+    state = hard_state._asdict() | {"begin": list(hard_state.begin)}
+    if hard_state.lost is None:
+        del state["lost"]
+    else:
+        state["lost"] = list(hard_state.lost)
+    return {"hardState": state, "entries": to_json(entries), "machineBoot": boot, "syncFlush": sync_flush}
+
+
 def _state(value: dict[str, Any]) -> MemberState:
     state = object_at(value, "hardState")
     numbers = {name: parse_integer(state[name]) for name in ("term", "incarnation", "boot", "group")}
@@ -188,13 +251,14 @@ def _state(value: dict[str, Any]) -> MemberState:
         lost=LostRange(*map(parse_integer, list_at(state, "lost"))) if "lost" in state else None,
         **numbers,
     )
-    reset = value.get("reset")
+    reset, left = value.get("reset"), object_at(value, "left")
     return MemberState(
         hard_state,
         entries_from(value["entries"]),
         str(value.get("machineBoot", "")),
         flag_at(value, "syncFlush"),
         None if reset is None else Position(*map(parse_integer, reset)),
+        Left(text_at(left, "mode"), parse_integer(left.get("end"))) if left else None,
     )
 
 

@@ -480,7 +480,13 @@ class Replication:
                 self._store.end_offset, self._client_address, remark=self._stopped, restart=restart,
             )  # fmt: skip
         state = state_of(status, self.member.leads, settings.group, settings.addresses, self._lags, _monotonic_ms())
-        return replace(state, address=self._client_address, remark=self.member.remark, restart=restart)
+        return replace(
+            state,
+            address=self._client_address,
+            remark=self.member.remark,
+            restart=restart,
+            diverged=self.member.diverged,
+        )
 
     @property
     def _stopped(self) -> str:

@@ -88,6 +88,8 @@ def has_caught_up(status: Status | None, leads: bool, catch_up: CatchUp, stopped
         return Verdict(False, stopped)
     if leads:
         return Verdict(True, f"member {status.id} leads the group")
+    if status.diverged:
+        return Verdict(False, f"the store of member {status.id} does not fit the group: {status.diverged}")
     if not status.leader or status.leader == status.id:
         return Verdict(False, f"member {status.id} does not know a leader of the group")
     if catch_up.is_done:

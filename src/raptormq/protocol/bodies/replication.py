@@ -6,11 +6,13 @@
      "members": [{"id": "n0", "address": "host:40911", "role": "follower", "lagBytes": 100, "lagMillis": 3,
                   "answering": true}, ...],
      "damaged": [{"member": "n1", "offset": 700, "size": 120, "reason": "..."}, ...],
-     "lost": {"begin": 0, "end": 700}, "remark": "", "restart": {"allowed": true, "reason": "..."}}
+     "lost": {"begin": 0, "end": 700}, "diverged": "...", "remark": "",
+     "restart": {"allowed": true, "reason": "..."}}
 
 ``damaged`` is the damage that the reporting member has found in its commit log and that is not repaired, at most
-:data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none. ``restart``
-is present if the request asked whether a member may be restarted.
+:data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none. ``diverged``
+is the reason why the member cannot follow its group, because its store has messages that the group does not have;
+absent if it can. ``restart`` is present if the request asked whether a member may be restarted.
 """
 
 from __future__ import annotations
@@ -130,6 +132,8 @@ class ReplicationState:
     """Known damage of the commit log of this member that is not repaired."""
     lost: LostRange | None = None
     """What the group has lost, because a member leads whose log begins after that of the group did."""
+    diverged: str = ""
+    """Why the store of this member does not fit its group; empty if it does."""
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -149,6 +153,8 @@ class ReplicationState:
         }
         if self.lost is not None:
             value["lost"] = self.lost._asdict()
+        if self.diverged:
+            value["diverged"] = self.diverged
         if self.restart is not None:
             value["restart"] = {"allowed": self.restart.holds, "reason": self.restart.reason}
         return dumps(value)
@@ -174,6 +180,7 @@ class ReplicationState:
             Verdict(flag_at(restart, "allowed"), text_at(restart, "reason", "")) if restart else None,
             tuple(map(_damage, damaged)),
             LostRange(parse_integer(lost.get("begin")), parse_integer(lost.get("end"))) if lost else None,
+            text_at(value, "diverged", ""),
         )
 
 
