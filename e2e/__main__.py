@@ -4,7 +4,8 @@
     --no-spark run only the tests of brokers and operator
 
 `python -m e2e spark-pipelines` runs only SparkPipelines: those of the whole run, and the join of two topics.
-`python -m e2e members` changes the number of members of a Dledger group, which is not part of the whole run.
+`python -m e2e members` changes the number of members of a Dledger group, and `python -m e2e claims` creates clusters on
+volume claims of earlier ones. Both are not part of the whole run.
 `python -m e2e operator-scale` measures the operator with many resources instead (`operator_scale`), without kind.
 
 After a failure, logs, events and objects are saved to a folder whose name is in the last line of the output.
@@ -38,6 +39,7 @@ from e2e import (
     operator_scale,
     peer_security,
     records,
+    reused_claims,
     route_delays,
     weather_join,
 )
@@ -54,7 +56,10 @@ def main() -> int:
         return operator_scale.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m e2e", description="the whole way on a Kubernetes made by kind")
     parser.add_argument(
-        "scenario", nargs="?", choices=["everything", "members", "security", "spark-pipelines"], default="everything"
+        "scenario",
+        nargs="?",
+        choices=["everything", "claims", "members", "security", "spark-pipelines"],
+        default="everything",
     )
     parser.add_argument("--keep", action="store_true", help="keep the cluster after a failure")
     parser.add_argument("--no-spark", action="store_true", help="only the brokers' part")
@@ -67,6 +72,8 @@ def main() -> int:
     try:
         if options.scenario == "spark-pipelines":
             run_pipelines(kubernetes)
+        elif options.scenario == "claims":
+            claims_of_earlier_clusters(kubernetes)
         elif options.scenario == "members":
             members_of_a_group(kubernetes)
         elif options.scenario == "security":
@@ -182,6 +189,18 @@ def build_spark_image() -> str:
     """Return the reference of the image of drivers and executors on the nodes."""
     with step("build the Spark image"):
         return build("spark/image/build.sh", "raptormq-spark:e2e", os.environ.get("JAVA_BASE_IMAGE"))
+
+
+def claims_of_earlier_clusters(kubernetes: Kubernetes) -> None:
+    """Test clusters that are created on volume claims of earlier clusters."""
+    image = build_broker_image()
+    with step("create a cluster with kind, with the image and the chart"):
+        kubernetes.create()
+        kubernetes.load(image)
+        brokers.make_namespace(kubernetes)
+        chart_upgrade.install(kubernetes, image)
+    with step("claims of a cluster with another mode are used only after a decision"):
+        reused_claims.need_a_decision(kubernetes)
 
 
 def members_of_a_group(kubernetes: Kubernetes) -> None:
