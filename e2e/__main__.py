@@ -148,6 +148,8 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         operator_duties.deletes_what_it_may(kubernetes)
     with step("a namespace is deleted with all its objects"):
         operator_duties.lets_a_namespace_go(kubernetes)
+    with step("after helm uninstall nothing is ready, and no finalizer blocks a namespace"):
+        operator_duties.leaves_resources_without_an_operator(kubernetes)
 
 
 def run_pipelines(kubernetes: Kubernetes) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from e2e.brokers import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, TOPIC, stored
+from e2e.chart_upgrade import RELEASE
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
@@ -146,12 +147,32 @@ def deletes_what_it_may(kubernetes: Kubernetes) -> None:
 
 def lets_a_namespace_go(kubernetes: Kubernetes) -> None:
     """Check that the deletion of a namespace with a running cluster and a Topic with a finalizer completes."""
+    _make_doomed(kubernetes)
+    kubernetes.kubectl("delete", "namespace", DOOMED, "--timeout=120s", timeout=150)
+
+
+def leaves_resources_without_an_operator(kubernetes: Kubernetes) -> None:
+    """Check that after `helm uninstall` nothing claims to be ready, and no finalizer blocks a namespace."""
+    _make_doomed(kubernetes)
+    kubernetes.helm("uninstall", RELEASE, "-n", OPERATOR_NAMESPACE)
+    for resource in ("brokercluster/demo", "topic/orders"):
+        ready = kubernetes.ready(resource, DOOMED)
+        if (ready["status"], ready["reason"]) != ("Unknown", "OperatorRemoved"):
+            raise Failed(f"{resource} after the uninstallation: {ready}")
+    kinds = "clusterroles,clusterrolebindings,serviceaccounts,jobs"
+    found = kubernetes.get(kinds, "-n", OPERATOR_NAMESPACE, "-l", f"app.kubernetes.io/instance={RELEASE}")["items"]
+    if found:
+        raise Failed(f"the uninstallation left {[each['metadata']['name'] for each in found]}")
+    kubernetes.kubectl("delete", "namespace", DOOMED, "--timeout=120s", timeout=150)
+
+
+def _make_doomed(kubernetes: Kubernetes) -> None:
+    """Make a namespace with a cluster and a Topic that has a finalizer, and wait until both are ready."""
     namespace = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DOOMED}})
     kubernetes.kubectl("apply", "-f", "-", manifest=namespace)
     _apply(kubernetes, "BrokerCluster", "demo", {"storage": {"whenDeleted": "Delete"}}, DOOMED)
     _apply(kubernetes, "Topic", "orders", {"clusterRef": {"name": "demo"}, "deletionPolicy": "Delete"}, DOOMED)
     kubernetes.wait_ready("brokercluster/demo", "topic/orders", namespace=DOOMED, timeout=180)
-    kubernetes.kubectl("delete", "namespace", DOOMED, "--timeout=120s", timeout=150)
 
 
 def _pods(kubernetes: Kubernetes) -> dict[str, dict[str, Any]]:

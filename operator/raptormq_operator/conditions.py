@@ -72,6 +72,8 @@ class Reason(StrEnum):
     """There is no BrokerCluster of that name in the namespace."""
     CLUSTER_NOT_READY = "ClusterNotReady"
     """A broker is unreachable, and its BrokerCluster is not ready."""
+    OPERATOR_REMOVED = "OperatorRemoved"
+    """The operator was uninstalled, so that the status is not updated any more. The condition is Unknown."""
     DELETING = "Deleting"
     """The topic is being deleted from the brokers."""
     TOPIC_NOT_FOUND = "TopicNotFound"
@@ -153,11 +155,33 @@ def concern_conditions(
     ]
 
 
+def without_operator(previous: Sequence[Mapping[str, Any]], now: str) -> list[dict[str, Any]]:
+    """Return the conditions of a resource that no operator updates any more: Ready is Unknown, with its last reason and
+    message. The others are facts that remain true until somebody acts, so they stay.
+    """
+    result = []
+    for condition in previous:
+        changed = dict(condition)
+        if condition["type"] == "Ready" and condition["reason"] != Reason.OPERATOR_REMOVED:
+            text = f"the operator was uninstalled; the last state was {condition['reason']}: {condition['message']}"
+            generation = condition.get("observedGeneration", 0)
+            changed = _condition("Ready", None, Reason.OPERATOR_REMOVED, text, generation, previous, now)
+        result.append(changed)
+    return result
+
+
 def _condition(
-    what: str, holds: bool, reason: str, message: str, generation: int, previous: Sequence[Mapping[str, Any]], now: str
+    what: str,
+    holds: bool | None,
+    reason: str,
+    message: str,
+    generation: int,
+    previous: Sequence[Mapping[str, Any]],
+    now: str,
 ) -> dict[str, Any]:
-    """Return a condition. `lastTransitionTime` becomes `now` (RFC 3339) only when the status changes."""
-    status = "True" if holds else "False"
+    """Return a condition, Unknown without `holds`. `lastTransitionTime` becomes `now` (RFC 3339) only when the status
+    changes."""
+    status = "Unknown" if holds is None else str(holds)
     before = next((condition for condition in previous if condition["type"] == what), None)
     unchanged = before is not None and before["status"] == status
     return {

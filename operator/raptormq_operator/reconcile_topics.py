@@ -29,10 +29,10 @@ from raptormq_operator.model.cluster import Cluster, Member
 from raptormq_operator.model.topic import Topic
 from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.retries import Retries
+from raptormq_operator.topic_finalizer import has_finalizer, set_finalizer
 from raptormq_operator.topic_plan import Answer, Failure
 from raptormq_operator.topic_store import ClusterName, TopicStore
 
-FINALIZER_MANAGER = f"{names.FIELD_MANAGER}-finalizer"
 HOLD_S = 30.0
 """Time in seconds for which a Topic that was Ready stays Ready although its cluster has a failure. Its cluster reports
 the failure at once. The restart of a broker is usually shorter, and would otherwise cost two writes per Topic.
@@ -298,8 +298,8 @@ class TopicsReconciler:
         try:
             if look.verdict is None:
                 self._held_since.pop((topic.namespace, topic.name), None)
-                if names.TOPIC_FINALIZER in topic.finalizers:
-                    await self._set_finalizers(look.body, [])
+                if has_finalizer(look.body):
+                    await set_finalizer(self._api, look.body, present=False)
                 return None
             if not topic.deleting:
                 await self._guard(look.body, topic)
@@ -335,25 +335,8 @@ class TopicsReconciler:
     async def _guard(self, body: Manifest, topic: Topic) -> None:
         """Set the finalizer with `deletionPolicy: Delete`, otherwise remove it."""
         wanted = topic.deletion_policy == "Delete"
-        if wanted != (names.TOPIC_FINALIZER in topic.finalizers):
-            await self._set_finalizers(body, [names.TOPIC_FINALIZER] if wanted else [])
-
-    async def _set_finalizers(self, body: Manifest, finalizers: list[str]) -> None:
-        """Set the finalizers by server-side apply, with a separate field manager that owns only our entry.
-
-        The uid keeps the apply from recreating a deleted resource.
-        """
-        metadata = {key: body["metadata"][key] for key in ("name", "namespace", "uid")}
-        manifest = {
-            "apiVersion": body["apiVersion"],
-            "kind": body["kind"],
-            "metadata": metadata | ({"finalizers": finalizers} if finalizers else {}),
-        }
-        try:
-            await self._api.apply(manifest, manager=FINALIZER_MANAGER)
-        except KubeError as error:
-            if error.status not in (404, 409):
-                raise
+        if wanted != has_finalizer(body):
+            await set_finalizer(self._api, body, present=wanted)
 
 
 async def _compare(looks: Sequence[_Look], address: str, table: BrokerTopics) -> dict[str, TopicAnswer]:

@@ -30,7 +30,10 @@ GRACE_S = 30.0
 class OperatorProcess:
     """Context manager that runs the operator, and kills it at the end if it still runs."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, name: str = "operator", **environment: str) -> None:
+    def __init__(
+        self, folder: Path, kubeconfig: Path, name: str = "operator", *arguments: str, **environment: str
+    ) -> None:
+        self._arguments = arguments
         self._port = free_port()
         self.log = folder / f"{name}.log"
         self._environment = os.environ | {
@@ -44,7 +47,7 @@ class OperatorProcess:
 
     def __enter__(self) -> Self:
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "tests.api.operator_process"]
+            command = [sys.executable, "-m", "tests.api.operator_process", *self._arguments]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
         return self
 
@@ -113,4 +116,4 @@ if __name__ == "__main__":
     from raptormq_operator.__main__ import main
 
     _resolve_pods()
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -30,9 +30,9 @@ def holder(plane: ControlPlane, lease: str = "raptormq-operator") -> str:
     return found
 
 
-def allow(plane: ControlPlane, *namespaces: str, values: str = "") -> None:
-    """The user `limited` with the permissions of the chart in these namespaces."""
-    command = [program("helm"), "template", "raptormq", str(CHART), "--show-only=templates/rbac.yaml"]
+def allow(plane: ControlPlane, *namespaces: str, values: str = "", template: str = "rbac") -> None:
+    """The user `limited` with the permissions of a template of the chart in these namespaces."""
+    command = [program("helm"), "template", "raptormq", str(CHART), f"--show-only=templates/{template}.yaml"]
     command += [
         "--namespace=default",
         "--kube-version=1.34.0",
@@ -41,6 +41,8 @@ def allow(plane: ControlPlane, *namespaces: str, values: str = "") -> None:
     ]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for manifest in filter(None, yaml.safe_load_all(rendered)):
+        if not manifest["apiVersion"].startswith("rbac."):
+            continue
         if "subjects" in manifest:
             manifest["subjects"] = [{"kind": "User", "name": "limited", "apiGroup": "rbac.authorization.k8s.io"}]
         plural = f"{manifest['kind'].lower()}s"

@@ -11,6 +11,7 @@ import yaml
 
 from e2e.tools import tool
 from raptormq.client.security.tls import ClientTls, tls_from_environment
+from raptormq_operator import uninstall
 from raptormq_operator.handlers import CHILD_KINDS
 from raptormq_operator.kube.client import RESOURCES
 from raptormq_operator.manifests.cluster_objects import wanted
@@ -32,11 +33,25 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([tool("helm"), *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def rendered(*options: str) -> list[dict[str, Any]]:
+def all_rendered(*options: str) -> list[dict[str, Any]]:
     """Return the objects of `helm template`, in the namespace `mq`."""
     done = helm("template", "raptormq", str(CHART), "--namespace", "mq", *KUBE_VERSION, *options)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def rendered(*options: str) -> list[dict[str, Any]]:
+    """Return the objects that are installed, and the pod of `helm test`."""
+    return [document for document in all_rendered(*options) if not _is_of_uninstall(document)]
+
+
+def uninstallation(*options: str) -> list[dict[str, Any]]:
+    """Return the objects that exist only during `helm uninstall`."""
+    return [document for document in all_rendered(*options) if _is_of_uninstall(document)]
+
+
+def _is_of_uninstall(document: dict[str, Any]) -> bool:
+    return bool(document["metadata"].get("annotations", {}).get("helm.sh/hook") == "post-delete")
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -96,16 +111,17 @@ def test_a_secret_for_tls_is_mounted_where_the_environment_says() -> None:
     assert "RAPTORMQ_TLS_CA" not in environment("--set", "tls.secretName=own")
 
 
-def test_the_pod_fits_the_restricted_standard() -> None:
-    pod = deployment()["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
+def test_the_pods_fit_the_restricted_standard() -> None:
+    (job,) = of_kind(uninstallation(), "Job")
+    for pod in (job["spec"]["template"]["spec"], deployment()["spec"]["template"]["spec"]):
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
 
 
@@ -310,6 +326,50 @@ def test_helm_test_asks_the_service() -> None:
     compile(text, "test", "exec")
 
 
+@pytest.mark.parametrize("watched", [(), ("shop", "bank")])
+def test_uninstallation_gets_rights_to_release_the_resources_and_no_more(watched: tuple[str, ...]) -> None:
+    options = ("--set", f"watchNamespaces={{{','.join(watched)}}}") if watched else ()
+    objects = uninstallation(*options)
+    prefix = "" if watched else "Cluster"
+    roles, bindings = of_kind(objects, f"{prefix}Role"), of_kind(objects, f"{prefix}RoleBinding")
+    (account,) = of_kind(objects, "ServiceAccount")
+    (job,) = of_kind(objects, "Job")
+    assert len(objects) == len(roles) + len(bindings) + 2
+    for placed in (roles, bindings):
+        assert [each["metadata"].get("namespace") for each in placed] == list(watched or [None])
+    for role in roles:
+        assert rules(role) == {
+            **{f"raptormq.io/{plural}": {"list"} for plural in ("brokerclusters", "sparkpipelines")},
+            **{f"raptormq.io/{plural}/status": {"patch"} for plural in ("brokerclusters", "sparkpipelines", "topics")},
+            "raptormq.io/topics": {"list", "patch"},
+        }
+    for binding in bindings:
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account["metadata"]["name"], "namespace": "mq"}
+        ]
+        assert binding["roleRef"]["name"] == roles[0]["metadata"]["name"]
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    weights = {each["kind"]: int(each["metadata"]["annotations"]["helm.sh/hook-weight"]) for each in objects}
+    assert max(weights, key=lambda kind: weights[kind]) == "Job"
+
+
+def test_uninstallation_ends_also_if_its_pod_cannot_start_and_removes_all_it_made() -> None:
+    objects = uninstallation("--set", "watchNamespaces={shop,bank},logLevel=debug,image.tag=7.1.0")
+    (job,) = of_kind(objects, "Job")
+    assert uninstall.LIMIT_S < job["spec"]["activeDeadlineSeconds"] < 300, "Helm's time limit"
+    assert job["spec"]["backoffLimit"] == 0
+    for each in objects:
+        assert each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    settings = Settings.from_environment({each["name"]: each["value"] for each in container["env"]})
+    assert container["args"] == ["operator", "uninstall"]
+    assert settings.watch_namespaces == ("shop", "bank")
+    assert container["image"] == settings.image == "raptormq:7.1.0"
+    (service,) = of_kind(rendered(), "Service")
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert not service["spec"]["selector"].items() <= labels.items(), "it is not an operator"
+
+
 def test_an_account_of_the_users_own() -> None:
     objects = rendered("--set", "serviceAccount.create=false,serviceAccount.name=mine")
     assert of_kind(objects, "ServiceAccount") == []
@@ -348,7 +408,7 @@ def test_the_log_is_as_the_values_say_in_any_case() -> None:
 
 
 def test_everything_carries_the_labels_of_the_release() -> None:
-    for document in rendered("--set", "commonLabels.team=mq,prometheusRule.enabled=true"):
+    for document in all_rendered("--set", "commonLabels.team=mq,prometheusRule.enabled=true"):
         labels = document["metadata"]["labels"]
         assert (labels["app.kubernetes.io/instance"], labels["team"]) == ("raptormq", "mq"), document["kind"]
 

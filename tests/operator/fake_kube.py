@@ -76,6 +76,23 @@ class FakeKube:
             if place[:2] == (kind, namespace) and wanted.items() <= manifest["metadata"].get("labels", {}).items()
         ]
 
+    async def page(
+        self, kind: str, namespace: str | None, selector: str = "", limit: int = 2, after: str = ""
+    ) -> Manifest:
+        """Return `limit` objects after the first `after`. Items of a list have no kind."""
+        self.reads += 1
+        if kind in self.refuse_lists:
+            raise self.refuse_lists[kind]
+        assert not selector
+        found = [each for place, each in self.objects.items() if place[0] == kind and namespace in (None, place[1])]
+        begin = int(after or 0)
+        items = [
+            {key: value for key, value in each.items() if key not in ("kind", "apiVersion")}
+            for each in copy.deepcopy(found[begin : begin + limit])
+        ]
+        more = {"continue": str(begin + limit)} if begin + limit < len(found) else {}
+        return {"metadata": {"resourceVersion": str(self._versions), **more}, "items": items}
+
     async def warnings(self, namespace: str, kind: str, name: str) -> list[Manifest]:
         if "Event" in self.refuse_lists:
             raise self.refuse_lists["Event"]

@@ -42,7 +42,12 @@ def test_a_bad_setting_is_named(environment: dict[str, str], word: str) -> None:
 
 def test_the_command_complains_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("RAPTORMQ_IMAGE", raising=False)
-    assert command.main() == 2
+    assert command.main([]) == 2
     assert capsys.readouterr().err == (
         "raptormq_operator: RAPTORMQ_IMAGE must name the image of brokers and name servers\n"
     )
+
+
+def test_command_refuses_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["uninstal"]) == 2
+    assert capsys.readouterr().err == "raptormq_operator: the only argument is 'uninstall', not 'uninstal'\n"

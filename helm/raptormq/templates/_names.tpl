@@ -28,6 +28,10 @@
 {{- printf "%s-metrics" (include "raptormq.operator" .) | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{- define "raptormq.uninstall" -}}
+{{- printf "%s-uninstall" (include "raptormq.fullname" .) -}}
+{{- end -}}
+
 {{- define "raptormq.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "raptormq.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -35,8 +39,20 @@ app.kubernetes.io/component: operator
 {{- end -}}
 
 {{- define "raptormq.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "raptormq.selectorLabels" . }}
+{{ include "raptormq.commonLabels" . }}
+{{- end -}}
+
+{{/* The labels of pods that are not the operator, so that no selector may match them: the component differs. */}}
+{{- define "raptormq.hookLabels" -}}
+app.kubernetes.io/name: {{ include "raptormq.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{ include "raptormq.commonLabels" .root }}
+{{- end -}}
+
+{{- define "raptormq.commonLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.commonLabels }}
@@ -130,4 +146,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [events]
   verbs: [get, list, create, patch]
+{{- end -}}
+
+{{/* Annotations of the objects of the uninstallation, with their weight. */}}
+{{- define "raptormq.uninstallHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}

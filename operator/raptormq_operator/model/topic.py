@@ -30,7 +30,6 @@ class Topic:
     generation: int
     created: str
     deleting: bool
-    finalizers: tuple[str, ...]
     cluster: str
     topic_name: str
     read_queues: int
@@ -56,7 +55,6 @@ class Topic:
             generation=metadata["generation"],
             created=metadata["creationTimestamp"],
             deleting="deletionTimestamp" in metadata,
-            finalizers=tuple(metadata.get("finalizers", ())),
             cluster=spec["clusterRef"]["name"],
             topic_name=spec.get("name", metadata["name"]),
             read_queues=spec.get("readQueues", spec.get("writeQueues", DEFAULT_QUEUES)),
