@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol, Self, TypeVar
 
@@ -18,6 +18,7 @@ from raptormq.client import AdminClient, ClientConfig, ClientTls, TopicConfig
 from raptormq.client.security import tls_from_environment
 from raptormq.errors import ConfigError, ConnectError, ConnectionClosed, MessageError, RaptorMQError, ServerError
 from raptormq.protocol.bodies.replication import ReplicationState
+from raptormq.protocol.bodies.unreadable import Unreadable
 from raptormq.protocol.codes import ResponseCode
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.model.cluster import Tls
@@ -60,6 +61,8 @@ class BrokerTopics:
     """Snapshot of all topic configurations of one broker (GET_ALL_TOPIC_CONFIG, 21)."""
 
     configs: Mapping[str, TopicConfig]
+    unreadable: Mapping[str, Unreadable] = field(default_factory=dict)
+    """Topics with messages in queues that consumers do not read."""
 
     def get(self, topic: str) -> TopicAnswer | None:
         """Return one topic; None when the broker does not have the topic."""
@@ -116,7 +119,7 @@ class ClusterAdmin(Protocol):
         """Return a digest of the broker's topic configurations (21). The digest changes only when a topic changes."""
 
     async def all_topics(self, broker: str) -> BrokerTopics:
-        """Return all topic configurations of the broker (21)."""
+        """Return all topic configurations of the broker, and its messages that consumers do not read (21)."""
 
     async def change_topics(
         self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]
@@ -217,8 +220,8 @@ class Questions:
         return answer.digest
 
     async def all_topics(self, broker: str) -> BrokerTopics:
-        answer = await self._ask(lambda client: client.topic_configs(broker))
-        return BrokerTopics(answer.topics)
+        answer = await self._ask(lambda client: client.topic_configs(broker, unreadable=True))
+        return BrokerTopics(answer.topics, answer.unreadable)
 
     async def change_topics(
         self, broker: str, before: BrokerTopics, wanted: Mapping[str, TopicAnswer]

@@ -105,6 +105,8 @@ class Concern(StrEnum):
 
     MESSAGES_LOST = "MessagesLost"
     """The store of a broker was replaced, or its commit log ends earlier than before."""
+    MESSAGES_UNREADABLE = "MessagesUnreadable"
+    """Messages of a topic are in queues that consumers do not read, because `readQueues` is too low."""
     CLAIM_DIFFERS = "ClaimDiffers"
     """An existing volume claim has another size or storage class than the spec."""
     CLAIM_TERMINATING = "ClaimTerminating"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from raptormq.errors import RaptorMQError, ServerError
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.unreadable import Unreadable
 from raptormq_operator import cluster_status, topic_plan
 from raptormq_operator.admin import BrokerTopics, TopicAnswer
 from raptormq_operator.cluster_probe import ClusterProbe, probe_cluster
@@ -67,6 +68,9 @@ _OTHERS_TELL = _OF_CLUSTER - {Reason.BROKER_UNREACHABLE} | {
 """Reasons without a retry timer: an event of another resource or of the cluster triggers the next reconciliation."""
 _HELD = "the state of the cluster"
 """"Reason" for the retry of Topics whose status waits for `HOLD_S`."""
+_UNREADABLE = "the messages that consumers do not read"
+""""Reason" for the retry of Topics with such messages, or to which they can be sent: their number changes without an
+event."""
 
 
 @dataclass(slots=True)
@@ -76,6 +80,8 @@ class _Look:
     body: Manifest
     topic: Topic
     answers: dict[str, Answer] = field(default_factory=dict)
+    unreadable: dict[str, Unreadable] = field(default_factory=dict)
+    """Messages that consumers do not read, by address of the broker."""
     changed: bool = False
     verdict: Verdict | None = None
 
@@ -311,13 +317,17 @@ class TopicsReconciler:
                 await self._events.normal(look.body, "Applied", text)
             status = topic_plan.status(topic, cluster, look.answers)
             told = applied or _told_by_cluster(look.body, look.verdict)
-            written = await self._writer.write(look.body, status, look.verdict, told=told)
+            previous = look.body.get("status", {}).get("conditions", [])
+            found = topic_plan.concerns(look.answers, look.unreadable, previous)
+            written = await self._writer.write(look.body, status, look.verdict, found, told=told)
         except KubeError as error:
             log.warning("Topic %s/%s: %s", topic.namespace, topic.name, error)
             return "the API server"
         if written is not None:
             self._store.written(written)
-        return None if look.verdict.reason in _OTHERS_TELL else str(look.verdict.reason)
+        if look.verdict.reason not in _OTHERS_TELL:
+            return str(look.verdict.reason)
+        return _UNREADABLE if found or (look.verdict.ready and topic.write_queues > topic.read_queues) else None
 
     def _holds(self, look: _Look, verdict: Verdict) -> bool:
         """Return whether a Topic stays Ready for now although its cluster has a failure."""
@@ -345,6 +355,9 @@ async def _compare(looks: Sequence[_Look], address: str, table: BrokerTopics) ->
     for number, look in enumerate(looks):
         answer = table.get(look.topic.topic_name)
         look.answers[address] = answer
+        look.unreadable.pop(address, None)
+        if (unreadable := table.unreadable.get(look.topic.topic_name)) is not None:
+            look.unreadable[address] = unreadable
         change = topic_plan.changes({address: answer}, topic_plan.wanted(look.topic)).get(address)
         if change is not None:
             changes[look.topic.topic_name] = change

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from raptormq.protocol.bodies.unreadable import Unreadable
 from raptormq.protocol.topic_attributes import MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_CQ
 from raptormq_operator.admin import TopicAnswer
-from raptormq_operator.conditions import Reason, Verdict
+from raptormq_operator.conditions import Concern, Reason, Verdict
 from raptormq_operator.model.cluster import Cluster
 from raptormq_operator.model.topic import Topic
 
@@ -124,6 +125,30 @@ def _cure(topic: Topic) -> str:
     back = topic.queue_type == SIMPLE_CQ
     which = "the queues if they contain no batches that are stored whole" if back else "the queues"
     return f"to convert {which}, run: raptormq convert-queue --topic {topic.topic_name} --to {topic.queue_type}"
+
+
+def concerns(
+    answers: Mapping[str, Answer], unreadable: Mapping[str, Unreadable], previous: Sequence[Mapping[str, Any]]
+) -> dict[Concern, str]:
+    """Return the messages of the conditions beside Ready that are True.
+
+    `unreadable` has the brokers with messages in queues that consumers do not read, `previous` the conditions of the
+    status. While a broker does not respond, the last condition stays.
+    """
+    if any(isinstance(answer, Failure) for answer in answers.values()):
+        return {
+            Concern(each["type"]): each["message"] for each in previous if each["type"] == Concern.MESSAGES_UNREADABLE
+        }
+    if not unreadable:
+        return {}
+    total = sum(each.messages for each in unreadable.values())
+    places = ", ".join(f"{address}: {unreadable[address].messages}" for address in sorted(unreadable))
+    enough = max(each.read_queues for each in unreadable.values())
+    text = (
+        f"{total} messages are in queues that consumers do not read ({places}). To read them, set readQueues to"
+        f" {enough}; otherwise they are deleted when they expire"
+    )
+    return {Concern.MESSAGES_UNREADABLE: text}
 
 
 def status(topic: Topic, cluster: Cluster | None, answers: Mapping[str, Answer]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 `python -m tests.api.peers FOLDER` serves the clusters of `FOLDER/clusters.json`, each as [namespace, name, name
 servers, groups, members of a group], on the addresses that `address_of` returns for their DNS names, and then writes
 `FOLDER/serving`. While `FOLDER/silent-HOST` exists, this server accepts requests and does not respond.
+`FOLDER/stored-HOST` contains by topic the number of messages in each queue of this broker.
 `FOLDER/replication-HOST` contains the replication state that a broker reports; without it the name servers list the
 broker as a master. Requests to change members or to transfer leadership are appended to `FOLDER/changes-HOST`, one line
 each: the action, and the member if the request names one.
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
+from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable, parse_attributes
+from raptormq.protocol.bodies.unreadable import Unreadable, unreadable_to_dict
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.replication import (
@@ -30,7 +33,7 @@ from raptormq.protocol.headers.replication import (
     TransferLeadershipRequestHeader,
 )
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader
-from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from raptormq.protocol.headers.topic import AllTopicsRequestHeader, CreateTopicRequestHeader, TopicRequestHeader
 from raptormq.transport.connection import Connection
 from raptormq.transport.router import Router
 from raptormq.transport.server import Server
@@ -96,7 +99,7 @@ def replication(folder: Path, host: str) -> bytes:
     return file.read_bytes() if file.exists() else b""
 
 
-def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path) -> None:
+def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path, stored: Path) -> None:
     topics: dict[str, TopicConfig] = {}
 
     def put(config: TopicConfig) -> None:
@@ -125,6 +128,14 @@ def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path) -> No
             return response_to(asked, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         return response_to(asked, body=found.to_json())
 
+    def list_topics(asked: RemotingCommand, header: AllTopicsRequestHeader) -> RemotingCommand:
+        body = TopicConfigTable(topics).to_dict()
+        if header.with_unreadable and stored.exists():
+            queues = json.loads(stored.read_bytes())
+            beyond = {name: sum(counts[topics[name].read_queue_nums :]) for name, counts in queues.items()}
+            body |= unreadable_to_dict({name: Unreadable(n, len(queues[name])) for name, n in beyond.items() if n})
+        return response_to(asked, body=dumps(body))
+
     def delete(asked: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
         topics.pop(header.topic, None)
         return response_to(asked)
@@ -135,11 +146,7 @@ def serve_broker(peer: Peer, describe: Callable[[], bytes], changes: Path) -> No
         return response_to(asked, body=describe())
 
     peer.on(RequestCode.GET_BROKER_RUNTIME_INFO, None, lambda asked, _: response_to(asked, body=b'{"table":{}}'))
-    peer.on(
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        None,
-        lambda asked, _: response_to(asked, body=TopicConfigTable(topics).to_json()),
-    )
+    peer.on(RequestCode.GET_ALL_TOPIC_CONFIG, AllTopicsRequestHeader, list_topics)
     peer.on(
         RequestCode.DESCRIBE_REPLICATION,
         DescribeReplicationRequestHeader,
@@ -171,7 +178,9 @@ async def serve(folder: Path) -> None:
         }
         for host in (host for group in hosts.values() for host in group):
             peer = Peer(folder, host, BROKER_PORT)
-            serve_broker(peer, partial(replication, folder, host), folder / f"changes-{host}")
+            serve_broker(
+                peer, partial(replication, folder, host), folder / f"changes-{host}", folder / f"stored-{host}"
+            )
             await peer.start()
         for ordinal in range(servers):
             peer = Peer(folder, name_server(namespace, cluster, ordinal), NAME_SERVER_PORT)

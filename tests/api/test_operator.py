@@ -15,7 +15,7 @@ from raptormq.client import AdminClient, TopicConfig
 from tests.api.control_plane import CRDS, ControlPlane, program
 from tests.api.operator_process import GRACE_S, OperatorProcess, until
 from tests.api.peers import BROKER_PORT, address_of, broker
-from tests.api.resources import make, peers, post, reasons, topics
+from tests.api.resources import OURS, make, peers, post, reasons, topics
 from tests.api.stand_ins import settling
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "raptormq"
@@ -91,6 +91,37 @@ async def test_a_cluster_and_its_topics(tmp_path: Path, shared_plane: ControlPla
         )
         assert operator.terminate() < GRACE_S / 2
         assert holder(shared_plane, namespace) == ""
+
+
+async def test_messages_that_a_topic_with_fewer_queues_hides_are_a_condition_until_they_can_be_read(
+    tmp_path: Path, shared_plane: ControlPlane, namespace: str
+) -> None:
+    place = f"{OURS}/namespaces/{namespace}/topics/orders"
+
+    def conditions() -> dict[str, str]:
+        status = shared_plane.request("GET", place).get("status", {})
+        return {each["type"]: each["message"] for each in status.get("conditions", ()) if each["status"] == "True"}
+
+    def set_queues(count: int) -> None:
+        queues = {"spec": {"readQueues": count, "writeQueues": count}}
+        shared_plane.request("PATCH", place, queues, "application/merge-patch+json")
+
+    with (
+        peers(tmp_path, (namespace, "demo", 2, 1)),
+        settling(shared_plane),
+        OperatorProcess(tmp_path, shared_plane.kubeconfig(), LEASE_NAME=namespace, WATCH_NAMESPACES=namespace),
+    ):
+        make(shared_plane, namespace, "BrokerCluster", "demo")
+        make(shared_plane, namespace, "Topic", "orders", readQueues=3, writeQueues=3)
+        await until("the topic is ready", lambda: conditions().keys() == {"Ready"})
+        (tmp_path / f"stored-{broker(namespace, 'demo', 0)}").write_text('{"orders": [50, 50, 50]}')
+        set_queues(1)
+        await until("the messages are reported", lambda: conditions().keys() == {"Ready", "MessagesUnreadable"})
+        assert conditions()["MessagesUnreadable"].startswith("100 messages are in queues that consumers do not read")
+        (tmp_path / f"stored-{broker(namespace, 'demo', 0)}").write_text('{"orders": [50, 50, 0]}')
+        await until("a part has expired", lambda: conditions()["MessagesUnreadable"].startswith("50 messages"))
+        set_queues(3)
+        await until("all can be read", lambda: conditions().keys() == {"Ready"})
 
 
 async def test_a_silent_broker_costs_its_cluster_alone(

@@ -9,6 +9,7 @@ from datetime import datetime
 from raptormq.errors import ConnectError, RaptorMQError, ServerError
 from raptormq.protocol.bodies.replication import CopyState, ReplicationState, Verdict
 from raptormq.protocol.bodies.topic_config import TopicConfig
+from raptormq.protocol.bodies.unreadable import Unreadable
 from raptormq_operator.access_keys import Keys
 from raptormq_operator.admin import BrokerFigures, BrokerTopics, Listing, TopicAnswer
 from raptormq_operator.model.cluster import Cluster, Member, Tls
@@ -36,6 +37,8 @@ class FakeAdmin:
     """Servers that received any request."""
     unresolved: set[str] = field(default_factory=set)
     """Addresses that refuse new connections. Existing connections continue to work."""
+    stored: dict[str, list[int]] = field(default_factory=dict)
+    """Number of messages in each queue of a topic, on every broker."""
     max_offsets: dict[str, int] = field(default_factory=dict)
     """Ends of the commit logs by broker."""
     certificate: datetime | None = None
@@ -126,7 +129,12 @@ class FakeAdmin:
                     name, answer.read_queues, answer.write_queues, answer.perm, attributes=dict(answer.attributes)
                 )
                 for name, answer in self.topics[broker].items()
-            }
+            },
+            {
+                name: Unreadable(beyond, len(self.stored[name]))
+                for name, answer in self.topics[broker].items()
+                if (beyond := sum(self.stored.get(name, [])[answer.read_queues :]))
+            },
         )
 
     async def change_topics(

@@ -12,9 +12,11 @@ from unittest.mock import patch
 
 import pytest
 
+from raptormq.client import Message, MessageQueue, Producer
 from raptormq.errors import ConnectError, RaptorMQError, ServerError, TransportError
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.unreadable import Unreadable
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
@@ -29,6 +31,7 @@ from raptormq_operator.conditions import Reason
 from raptormq_operator.model.cluster import Cluster, Member, Tls
 from raptormq_operator.model.topic import Topic
 from tests.certificates import Authority
+from tests.client.embedded_cluster import Cluster as EmbeddedCluster
 from tests.client.scripted_peer import ScriptedPeer, answer, refuse
 from tests.operator.resources import SURROUNDINGS, cluster_body, topic_body
 from tests.operator.test_reconcile_topics import Operator
@@ -71,6 +74,36 @@ async def test_topics_are_made_with_one_request_and_read_back() -> None:
         assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["order"]) == (8, 8, 6, False)
         assert made["attributes"] == {"+queue.type": "SimpleCQ", "+message.type": "NORMAL"}
         assert changed["order"] is True, "properties that a resource does not set are kept"
+
+
+async def test_messages_beyond_the_read_queues_of_a_real_broker_are_found(tmp_path: Path) -> None:
+    """100 of 150 messages cannot be read after the queues are reduced from 3 to 1."""
+    three = dataclasses.replace(WANTED, read_queues=3)
+    async with EmbeddedCluster(tmp_path, brokers=1) as cluster, ClientAdmin() as asking:
+        address, admin = cluster.broker(0).address, asking.speaking(None)
+        assert await admin.change_topics(address, await admin.all_topics(address), {"orders": three}) == {}
+        digest = await admin.topics_digest(address)
+        async with Producer("p", name_servers=cluster.name_servers) as producer:
+            for number in range(150):
+                queue = MessageQueue("orders", "broker-0", number % 3)
+                await producer.send(Message("orders", b"x"), queue=queue)
+        before = await admin.all_topics(address)
+        assert before.unreadable == {}
+        assert await admin.topics_digest(address) == digest, "messages are not a change of topics"
+        one = dataclasses.replace(WANTED, read_queues=1)
+        assert await admin.change_topics(address, before, {"orders": one}) == {}
+        assert (await admin.all_topics(address)).unreadable == {"orders": Unreadable(100, 3)}
+        assert await admin.change_topics(address, before, {"orders": three}) == {}
+        assert (await admin.all_topics(address)).unreadable == {}
+
+
+async def test_broker_of_an_earlier_version_reports_no_unreadable_messages() -> None:
+    async with ScriptedPeer() as broker, ClientAdmin() as asking:
+        broker.on(RequestCode.GET_ALL_TOPIC_CONFIG, answer(body=table("a")))
+        found = await asking.speaking(None).all_topics(broker.address)
+        assert (found.get("a"), found.unreadable) == (WANTED, {})
+        (request,) = broker.received[RequestCode.GET_ALL_TOPIC_CONFIG]
+        assert request.ext_fields["withUnreadable"] == "true"
 
 
 async def test_of_many_those_that_are_refused_are_found() -> None:

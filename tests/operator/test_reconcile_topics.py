@@ -206,6 +206,66 @@ async def test_another_type_of_queues_takes_the_converter() -> None:
     assert operator.ready == ("True", "Ready")
 
 
+def unreadable(operator: Operator) -> str | None:
+    """Return the message of the condition; None without it."""
+    conditions = operator.body["status"]["conditions"]
+    assert conditions[0]["type"] == "Ready"
+    found = [each for each in conditions[1:] if each["type"] == "MessagesUnreadable"]
+    assert all((each["status"], each["reason"]) == ("True", "MessagesUnreadable") for each in found)
+    return found[0]["message"] if found else None
+
+
+async def test_messages_in_queues_that_a_smaller_topic_lacks_are_reported_until_they_can_be_read() -> None:
+    operator = Operator(readQueues=4, writeQueues=4)
+    operator.admin.stored = {"orders": [25, 25, 25, 25]}
+    await operator.turn()
+    assert unreadable(operator) is None
+    operator.body["spec"] |= {"readQueues": 2, "writeQueues": 2}
+    wait = await operator.turn()
+    assert operator.body["status"]["conditions"][0]["status"] == "True"
+    assert unreadable(operator) == (
+        f"100 messages are in queues that consumers do not read ({FIRST}: 50, {SECOND}: 50). To read them, set"
+        " readQueues to 4; otherwise they are deleted when they expire"
+    )
+    assert ("Warning", "MessagesUnreadable") in operator.kube.events()
+    assert wait is not None, "their number changes without an event"
+    operator.admin.stored["orders"][3] = 0
+    await operator.turn()
+    assert "50 messages are in queues" in (unreadable(operator) or "")
+    operator.body["spec"]["readQueues"] = 4
+    assert await operator.turn() is None
+    assert unreadable(operator) is None
+
+
+async def test_topic_made_again_with_fewer_queues_reports_the_messages_of_the_earlier_one() -> None:
+    operator = Operator(readQueues=1, writeQueues=1)
+    for topics in operator.admin.topics.values():
+        topics["orders"] = WANTED
+    operator.admin.stored = {"orders": [50, 50, 50]}
+    await operator.turn()
+    assert operator.body["status"]["conditions"][0]["reason"] == "Ready"
+    assert (unreadable(operator) or "").startswith("200 messages are in queues that consumers do not read")
+
+
+async def test_report_of_unreadable_messages_stays_while_a_broker_does_not_respond() -> None:
+    operator = Operator(readQueues=1, writeQueues=1)
+    operator.admin.stored = {"orders": [0, 50]}
+    await operator.turn()
+    reported = unreadable(operator)
+    operator.admin.down.add(SECOND)
+    await operator.turn()
+    operator.time += HOLD_S
+    await operator.turn()
+    assert operator.body["status"]["conditions"][0]["status"] == "False"
+    assert unreadable(operator) == reported
+
+
+async def test_topic_with_more_write_queues_than_read_queues_is_checked_again() -> None:
+    operator = Operator(readQueues=1, writeQueues=2)
+    assert await operator.turn() is not None
+    assert unreadable(operator) is None
+
+
 async def test_the_younger_of_two_does_nothing() -> None:
     operator = Operator(readQueues=2)
     operator.kube.put(topic_body("original", name="orders", metadata={"creationTimestamp": "2020-01-01T00:00:00Z"}))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import enum
 import hashlib
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from raptormq.protocol.bodies.tolerant_json import loads_object
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.unreadable import Unreadable, unreadable_from_dict
 from raptormq.protocol.headers.send import DEFAULT_REGION
 from raptormq.protocol.headers.transaction import COMMIT, NOT_DECIDED, ROLLBACK
 from raptormq.protocol.message import MessageQueue
@@ -103,4 +105,18 @@ class TopicConfigs:
         Raises:
             BodyError: the response is not a table of topics.
         """
-        return TopicConfigTable.from_json(self._body).topics
+        return TopicConfigTable.from_dict(self._value).topics
+
+    @cached_property
+    def unreadable(self) -> dict[str, Unreadable]:
+        """Messages in queues that consumers do not read, by topic name. Empty if they were not requested, or the broker
+        does not report them.
+
+        Raises:
+            BodyError: the response has another table.
+        """
+        return unreadable_from_dict(self._value)
+
+    @cached_property
+    def _value(self) -> dict[str, Any]:
+        return loads_object(self._body)

@@ -14,10 +14,12 @@ from raptormq.protocol.bodies.queues import TopicOffset, decode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
 from raptormq.protocol.bodies.tolerant_json import dumps
 from raptormq.protocol.bodies.topic_config import TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.unreadable import Unreadable, unreadable_from_dict
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.storage.fs.real import RealFileSystem
 from tests.broker.harness import Peer, bodies, connected, expect_answered_once_saved, messages, running, saved
+from tests.broker.retention import SHORT_SEGMENTS, delete_what_is_stored
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 
 
@@ -207,6 +209,43 @@ async def test_statistics(tmp_path: Path) -> None:
         MessageQueue("t", "broker-a", 1): TopicOffset(0, 2, stored.store_timestamp),
     }
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def unreadable(peer: Peer) -> dict[str, Unreadable]:
+    answer = await peer.call(RequestCode.GET_ALL_TOPIC_CONFIG, {"withUnreadable": "true"})
+    assert answer.code == 0
+    assert TopicConfigTable.from_json(answer.body).topics["t"].write_queue_nums == 4, "the table is in the response"
+    return unreadable_from_dict(json.loads(answer.body))
+
+
+async def test_messages_in_queues_beyond_the_read_queues_are_counted_until_they_are_readable(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        await create(peer)
+        for queue_id in range(4):
+            await peer.send_list("t", [b"x"] * 5, queue_id)
+        assert await unreadable(peer) == {}
+        await create(peer, readQueueNums=1)
+        assert await unreadable(peer) == {"t": Unreadable(15, 4)}
+        refused = await peer.pull("t", 0, 3)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        plain = await peer.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+        assert json.loads(plain.body).keys() == {"dataVersion", "topicConfigTable"}, "only for those who request it"
+        await create(peer, readQueueNums=3)
+        assert await unreadable(peer) == {"t": Unreadable(5, 4)}
+    async with running(tmp_path) as broker, connected(broker) as peer:
+        assert await unreadable(peer) == {"t": Unreadable(5, 4)}
+        await create(peer, readQueueNums=4)
+        assert await unreadable(peer) == {}
+
+
+async def test_messages_beyond_the_read_queues_are_counted_until_they_expire(tmp_path: Path) -> None:
+    async with running(tmp_path, SHORT_SEGMENTS) as broker, connected(broker) as peer:
+        await create(peer)
+        await peer.send_list("t", [b"x"] * 5, 3)
+        await create(peer, readQueueNums=1)
+        assert await unreadable(peer) == {"t": Unreadable(5, 4)}
+        await delete_what_is_stored(tmp_path, broker, peer)
+        assert await unreadable(peer) == {}
 
 
 async def test_mixed_topics_are_allowed_by_a_setting(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from raptormq.broker.handlers.pages import page_of
 from raptormq.broker.metrics import last_stored_at
 from raptormq.broker.tables import MAX_QUEUES, ChangeBarrier, GroupTable, TopicTable, apply_attributes
 from raptormq.broker.validation import require_topic
-from raptormq.errors import BodyError, MessageError
+from raptormq.errors import BodyError, MessageError, StorageError
 from raptormq.protocol.bodies.members import names_at
 from raptormq.protocol.bodies.queues import TopicOffset, encode_topic_stats
 from raptormq.protocol.bodies.route import TopicList
-from raptormq.protocol.bodies.tolerant_json import loads_request
+from raptormq.protocol.bodies.tolerant_json import dumps, loads_request
 from raptormq.protocol.bodies.topic_config import READ_WRITE, Perm, TopicConfig, TopicConfigTable
+from raptormq.protocol.bodies.unreadable import Unreadable, unreadable_to_dict
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
 from raptormq.protocol.headers.topic import (
@@ -200,16 +201,40 @@ class TopicHandlers:
         published = replace(config, topic_id=self._topics.published_id(header.topic) or "")
         return response_to(command, body=published.to_json())
 
-    def all_configs(self, _: Connection, command: RemotingCommand, header: AllTopicsRequestHeader) -> RemotingCommand:
+    async def all_configs(
+        self, _: Connection, command: RemotingCommand, header: AllTopicsRequestHeader
+    ) -> RemotingCommand:
         """21: return the configuration of all topics, or of one page."""
+        unreadable = unreadable_to_dict(await self._unreadable()) if header.with_unreadable else None
         version, configs = self._topics.version, self._topics.configs
         page = page_of(
             configs, version, self._metadata,
             first=header.topic_seq, limit=header.max_topic_num, seen=header.data_version,
         )  # fmt: skip
         table = TopicConfigTable(page, version)
-        body = table.to_json_with_ids() if header.with_topic_ids else table.to_json()
+        if unreadable is not None:
+            body = dumps(table.to_dict() | unreadable)
+        else:
+            body = table.to_json_with_ids() if header.with_topic_ids else table.to_json()
         return response_to(command, header=TotalTopicResponseHeader(len(configs)), body=body)
+
+    async def _unreadable(self) -> dict[str, Unreadable]:
+        """Return the topics with messages in queues that consumers do not read."""
+        found: dict[str, Unreadable] = {}
+        async for config in cooperatively(list(self._topics.configs.values())):
+            count = last = 0
+            for queue_id in self._store.queue_ids(config.topic_name):
+                if queue_id < config.read_queue_nums:
+                    continue
+                try:
+                    low, high = await self._store.queue_bounds(config.topic_name, queue_id)
+                except StorageError:
+                    continue  # a damaged file of one queue does not keep the table of topics from the operator
+                if high > low:
+                    count, last = count + high - low, queue_id + 1
+            if count:
+                found[config.topic_name] = Unreadable(count, last)
+        return found
 
     async def stats(self, _: Connection, command: RemotingCommand, header: TopicRequestHeader) -> RemotingCommand:
         """202: return the bounds of a topic's queues."""

@@ -67,7 +67,12 @@ from raptormq.protocol.headers.replication import (
     TransferLeadershipRequestHeader,
 )
 from raptormq.protocol.headers.route import DeleteTopicRequestHeader
-from raptormq.protocol.headers.topic import ConsumeStatsRequestHeader, DeleteGroupRequestHeader, TopicRequestHeader
+from raptormq.protocol.headers.topic import (
+    AllTopicsRequestHeader,
+    ConsumeStatsRequestHeader,
+    DeleteGroupRequestHeader,
+    TopicRequestHeader,
+)
 from raptormq.protocol.message import MessageExt, MessageQueue
 from raptormq.protocol.schema import decode_header
 from raptormq.protocol.topic_names import check_group
@@ -187,9 +192,13 @@ class AdminClient(InstanceClient):
             return None
         return TopicConfig.from_json(require_success(response, broker_addr).body)
 
-    async def topic_configs(self, broker_addr: str) -> TopicConfigs:
-        """Return the configurations of all topics of a broker, including system topics (GET_ALL_TOPIC_CONFIG, 21)."""
-        response = await self._ask_broker(broker_addr, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    async def topic_configs(self, broker_addr: str, *, unreadable: bool = False) -> TopicConfigs:
+        """Return the configurations of all topics of a broker, including system topics (GET_ALL_TOPIC_CONFIG, 21).
+
+        With `unreadable`, the result includes the messages in queues that consumers do not read.
+        """
+        header = AllTopicsRequestHeader(with_unreadable=True) if unreadable else None
+        response = await self._ask_broker(broker_addr, request(RequestCode.GET_ALL_TOPIC_CONFIG, header))
         return TopicConfigs(response.body)
 
     async def put_topics(self, broker_addr: str, topics: Sequence[TopicConfig]) -> None:

@@ -95,13 +95,15 @@ class AllTopicsRequestHeader(Header):
     names, from the one at ``topic_seq`` on. ``data_version`` is the version of the table in the response to the first
     page, as JSON. If the table has changed since, the response is the first page again. ``with_topic_ids`` is specific
     to RaptorMQ's slaves: the attributes in the response include the ids of the topics
-    (:mod:`~raptormq.protocol.topic_ids`).
+    (:mod:`~raptormq.protocol.topic_ids`). ``with_unreadable`` is specific to RaptorMQ's operator: the response includes
+    the messages that no read queue has (:mod:`~raptormq.protocol.bodies.unreadable`).
     """
 
     topic_seq: int | None = None
     data_version: str | None = None
     max_topic_num: int | None = None
     with_topic_ids: bool | None = None
+    with_unreadable: bool | None = None
 
 
 @dataclass(slots=True)
