@@ -2,8 +2,8 @@
 
 The members of a group run on different nodes, but elections do not consider where the leaders of other groups run.
 After the creation of a cluster, and after a rolling update, one node often has all leaders and serves all clients.
-Kubernetes also tends to place the members with the same index on one node. The pods stay where they are, since local
-volumes cannot move.
+The pods stay where they are, since local volumes cannot move. At its creation a pod prefers nodes without a member of
+another group that has the same index (`manifests.broker`), so that each node has members that can lead.
 
 Leadership is transferred from one leader at a time, from a node with more leaders to a node with at least two fewer, so
 that each transfer makes the spread more even and the transfers end. The new leader must have the log.

@@ -482,6 +482,7 @@ class ClusterReconciler:
             name_servers=security.name_servers,
             forming=forming,
             leaders=leaders,
+            workloads={name: each for (kind, name), each in observed.objects.items() if kind == "StatefulSet"},
         )
         disturbed: set[str] = set()
         while True:

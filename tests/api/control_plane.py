@@ -1,4 +1,5 @@
 """A real kube-apiserver and etcd as local processes on the loopback interface, without kubelet, controllers and pods.
+A test that needs the scheduler starts a real one, with nodes that exist only as objects.
 
 Tests that need controllers use `stand_ins`. The binaries are searched for in PATH and in the cache of the kit for kind
 clusters. If they are missing, `python -m tests.api.control_plane` prints how to install them.
@@ -26,7 +27,7 @@ import yaml
 from raptormq.errors import ConfigError, RaptorMQError
 from tests.ports import free_port
 
-PROGRAMS = ("etcd", "kube-apiserver")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
 START_S = 60.0
 ADMIN_TOKEN = "admin-token"
 PLURALS = ("brokerclusters", "sparkpipelines", "topics")
@@ -113,6 +114,27 @@ class ControlPlane:
             "--v=0",
         )
         self._wait("/readyz")
+
+    def schedule_on(self, *nodes: str) -> None:
+        """Create ready nodes without a kubelet, and start the scheduler."""
+        for name in nodes:
+            labels = {"kubernetes.io/hostname": name}
+            self.request("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+            room = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+            ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "no kubelet"}
+            status = {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}}
+            merge = "application/merge-patch+json"
+            self.request("PATCH", f"/api/v1/nodes/{name}/status", status, merge)
+            self.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, merge)
+        config = self.kubeconfig()
+        self._run(
+            "kube-scheduler",
+            f"--kubeconfig={config}",
+            f"--authentication-kubeconfig={config}",
+            f"--authorization-kubeconfig={config}",
+            "--leader-elect=false",
+            "--secure-port=0",
+        )
 
     def _run(self, name: str, *arguments: str) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:

@@ -43,7 +43,7 @@ def test_members_go_to_nodes_of_their_own_where_they_can_and_the_affinity_of_the
     objects = wanted(Cluster.from_object(cluster_body(**spec), SURROUNDINGS)).objects
     (workload,) = [each for each in objects if each["metadata"]["name"] == FIRST.name and each["kind"] == "StatefulSet"]
     anti = workload["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
-    (preferred,) = anti["preferredDuringSchedulingIgnoredDuringExecution"]
+    preferred = anti["preferredDuringSchedulingIgnoredDuringExecution"][0]
     assert preferred["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert anti["requiredDuringSchedulingIgnoredDuringExecution"] == [{"topologyKey": "zone"}]
 

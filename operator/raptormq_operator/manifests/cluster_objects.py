@@ -46,13 +46,16 @@ def wanted(
     name_servers: PeerSecurity | None = None,
     forming: Collection[int] = (),
     leaders: Mapping[int, int] = MappingProxyType({}),
+    workloads: Mapping[str, Manifest] = MappingProxyType({}),
 ) -> Wanted:
     """Return the objects of a cluster with a valid spec.
 
     `brokers`, by name of the StatefulSet, and `name_servers` have the settings of access control and TLS
     (`security_change`), by default those of the spec. `forming` has the groups with a broker that will become the first
-    member (`ClusterProbe.forming`), `leaders` the leading member by group (`Leaders`).
+    member (`ClusterProbe.forming`), `leaders` the leading member by group (`Leaders`), `workloads` the existing
+    StatefulSets by name, which keep their slots.
     """
+    slots = broker.slots(cluster, workloads)
     by_spec = PeerSecurity.of_spec(cluster)
     served = (name_servers or by_spec).applied(cluster)
     groups = range(cluster.groups)
@@ -69,13 +72,14 @@ def wanted(
             name_server.stateful_set(served, authenticate=served.authenticates),
         ),
         brokers=tuple(
-            _broker(brokers.get(member.name, by_spec).applied(cluster), member) for member in cluster.members
+            _broker(brokers.get(member.name, by_spec).applied(cluster), member, slots[member.name])
+            for member in cluster.members
         ),
     )
 
 
-def _broker(cluster: Cluster, member: Member) -> Unit:
-    return _unit(config.broker_config(cluster, member), broker.stateful_set(cluster, member))
+def _broker(cluster: Cluster, member: Member, slot: int | None) -> Unit:
+    return _unit(config.broker_config(cluster, member), broker.stateful_set(cluster, member, slot))
 
 
 def _unit(*objects: Manifest) -> Unit:

@@ -136,16 +136,25 @@ def spread(labels: Mapping[str, str], *, strictly: bool) -> Manifest:
     }
 
 
-def apart(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> Manifest:
-    """Return the user's affinity, and a preference for nodes without a pod that has these labels."""
-    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
-    return _with_term(affinity, "podAntiAffinity", _PREFERRED, {"weight": 100, "podAffinityTerm": term})
+def apart(affinity: Mapping[str, Any], selector: Manifest, weight: int) -> Manifest:
+    """Return the affinity with a preference for nodes without a pod that the label selector matches."""
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    return _with_term(affinity, "podAntiAffinity", _PREFERRED, {"weight": weight, "podAffinityTerm": term})
 
 
 def beside(affinity: Mapping[str, Any], labels: Mapping[str, str]) -> Manifest:
     """Return the user's affinity, and the requirement to run on the node of a pod that has these labels."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
     return _with_term(affinity, "podAffinity", _REQUIRED, term)
+
+
+def other_slots(labels: Mapping[str, str], slot: int) -> Manifest:
+    """Return the selector of the pods with these labels that have another slot."""
+    expressions = [
+        {"key": names.SLOT_LABEL, "operator": "Exists"},
+        {"key": names.SLOT_LABEL, "operator": "NotIn", "values": [str(slot)]},
+    ]
+    return {"matchLabels": dict(labels), "matchExpressions": expressions}
 
 
 def together(affinity: Mapping[str, Any], labels: Mapping[str, str], slot: int) -> Manifest:
