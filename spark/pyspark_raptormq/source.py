@@ -6,8 +6,10 @@ its Python processes, most of which have another purpose or only read. The metho
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -18,8 +20,20 @@ if TYPE_CHECKING:
     from pyspark_raptormq.stream_reader import RaptorMQStreamReader, RefusedStreamReader
 
 
+_FIRST_VERSION = (4, 2)
+"""The first version of Spark with limits of micro-batches for Python sources."""
+
+
 class RaptorMQDataSource(DataSource):
-    """Data source for topics of RaptorMQ or Apache RocketMQ brokers, for batch and streaming queries."""
+    """Data source for topics of RaptorMQ or Apache RocketMQ brokers, for batch and streaming queries.
+
+    Raises:
+        OptionError: This version of Spark is too old.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_version(pyspark.__version__)
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
@@ -77,3 +91,19 @@ class RaptorMQDataSource(DataSource):
                 f"the schema is {expected.simpleString()}; choose columns with option columns instead of .schema(...)"
             )
         return options
+
+
+def check_version(version: str) -> None:
+    """Check the version of Spark.
+
+    Raises:
+        OptionError: It is too old.
+    """
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < _FIRST_VERSION:
+        from pyspark_raptormq.errors import OptionError
+
+        raise OptionError(
+            f"the format raptormq needs Spark 4.2 or 4.3, and this is Spark {version}: upgrade Spark on the driver and "
+            'the executors; pip install "raptormq[spark]" installs a suitable pyspark'
+        )
