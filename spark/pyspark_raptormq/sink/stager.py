@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from pyspark_raptormq.errors import DifferentReplay, RowError, SendFailed
@@ -47,15 +47,39 @@ class StagedRows:
     lists: dict[str, Ranges]
 
 
-_List = list[Message] | EncodedBatch
-"""Rows that are staged together."""
+@dataclass(frozen=True)
+class _List:
+    """Messages for one queue that are staged together."""
+
+    messages: Sequence[Message] | EncodedBatch
+    rows: Sequence[int]
+    """The number of the row of each message."""
+
+    def halves(self) -> tuple[_List, _List] | None:
+        """Return the list in two parts; None for an encoded batch and for a single message."""
+        if isinstance(self.messages, EncodedBatch) or len(self.rows) < 2:
+            return None
+        middle = len(self.rows) // 2
+        first, second = slice(middle), slice(middle, None)
+        return _List(self.messages[first], self.rows[first]), _List(self.messages[second], self.rows[second])
+
+
+@dataclass
+class _OpenList:
+    """A list that still grows."""
+
+    messages: list[Message] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    size: int = 0
+    """Approximate size in bytes."""
 
 
 class Staging(Protocol):
     """Stages lists. Implemented by `raptormq.client.StagingClient`."""
 
+    def check(self, message: Message) -> None: ...
     async def queues(self, topic: str) -> list[MessageQueue]: ...
-    async def stage(self, messages: list[Message], queue: MessageQueue, query: str, batch: int) -> int: ...
+    async def stage(self, messages: Sequence[Message], queue: MessageQueue, query: str, batch: int) -> int: ...
     async def stage_encoded(self, encoded: EncodedBatch, queue: MessageQueue, query: str, batch: int) -> int: ...
 
 
@@ -93,8 +117,7 @@ class TaskStager:
         self._list_bytes = list_bytes
         self._limit = max_in_flight_bytes
         self._name = "", 0
-        self._lists: dict[tuple[str, MessageQueue | None], list[Message]] = defaultdict(list)
-        self._bytes: dict[tuple[str, MessageQueue | None], int] = defaultdict(int)
+        self._open: dict[tuple[str, MessageQueue | None], _OpenList] = defaultdict(_OpenList)
         self._last: dict[MessageQueue, asyncio.Task[None]] = {}
         self._next_index: dict[str, int] = {}
         self._staged: dict[str, list[int]] = defaultdict(list)
@@ -114,8 +137,10 @@ class TaskStager:
             NoRoute, TransportError: a topic has no queues, or no name server responds.
         """
         if isinstance(rows, EncodedPortion):
-            for _, each in rows.batches:
-                await self._submit(each, each.topic, None, len(each.body))
+            for encoded in rows.batches:
+                batch = encoded.batch
+                listed = _List(batch, range(encoded.first, encoded.last + 1))
+                await self._submit(listed, batch.topic, None, len(batch.body))
             return
         queues = {
             topic: Queues(topic, await self._staging.queues(topic))
@@ -125,13 +150,14 @@ class TaskStager:
             try:
                 queue = None if rows.places is None else queues[message.topic].choose(rows.places[index])
             except RowError as error:
-                row = f"row {rows.first + index} of partition {self._partition}"
-                raise RowError(f"{row} cannot be sent: {error}") from error
+                raise RowError(f"{self._place([rows.first + index])} cannot be sent: {error}") from error
             target = message.topic, queue
-            self._lists[target].append(message)
-            self._bytes[target] += len(message.body) + _MESSAGE_OVERHEAD_BYTES
-            if self._bytes[target] >= self._list_bytes or len(self._lists[target]) >= _MAX_MESSAGES:
-                await self._submit_list(target)
+            growing = self._open[target]
+            growing.messages.append(message)
+            growing.rows.append(rows.first + index)
+            growing.size += len(message.body) + _MESSAGE_OVERHEAD_BYTES
+            if growing.size >= self._list_bytes or len(growing.messages) >= _MAX_MESSAGES:
+                await self._submit_open(target)
 
     async def finish(self) -> StagedRows:
         """Stage the remaining lists and wait for all acknowledgements.
@@ -140,23 +166,24 @@ class TaskStager:
             SendFailed: rows could not be staged.
             RowError: a row cannot be sent.
         """
-        for target in list(self._lists):
-            await self._submit_list(target)
+        for target in list(self._open):
+            await self._submit_open(target)
         while self._pending:
             await self._wait_for_one()
         query, batch = self._name
         return StagedRows(query, batch, {broker: to_ranges(offsets) for broker, offsets in self._staged.items()})
 
-    async def _submit_list(self, target: tuple[str, MessageQueue | None]) -> None:
-        await self._submit(self._lists.pop(target), *target, self._bytes.pop(target))
+    async def _submit_open(self, target: tuple[str, MessageQueue | None]) -> None:
+        full = self._open.pop(target)
+        await self._submit(_List(full.messages, full.rows), *target, full.size)
 
-    async def _submit(self, rows: _List, topic: str, queue: MessageQueue | None, size: int) -> None:
+    async def _submit(self, listed: _List, topic: str, queue: MessageQueue | None, size: int) -> None:
         while self._pending and self._in_flight + size > self._limit:
             await self._wait_for_one()
         if queue is None:
             queue = await self._next_queue(topic)
         self._in_flight += size
-        task = asyncio.create_task(self._stage(rows, queue, size, self._last.get(queue)))
+        task = asyncio.create_task(self._stage_after(self._last.get(queue), listed, queue, size))
         self._last[queue] = task
         self._pending.add(task)
 
@@ -166,25 +193,61 @@ class TaskStager:
         self._next_index[topic] = index + 1
         return queues[index % len(queues)]
 
-    async def _stage(self, rows: _List, queue: MessageQueue, size: int, before: asyncio.Task[None] | None) -> None:
+    async def _stage_after(
+        self, before: asyncio.Task[None] | None, listed: _List, queue: MessageQueue, size: int
+    ) -> None:
+        """Stage a list after the previous list of its queue."""
         if before is not None:
             await asyncio.wait([before])
             before.result()
+        try:
+            await self._stage(listed, queue)
+        except RowError:
+            raise
+        except RaptorMQError as error:
+            raise SendFailed(
+                f"{self._place(listed.rows)} could not be staged at {queue.broker_name}: {error_text(error)}"
+            ) from error
+        finally:
+            self._in_flight -= size
+
+    async def _stage(self, listed: _List, queue: MessageQueue) -> None:
+        """Stage a list. If a rule of messages forbids it, stage its halves: the list was too large, or the row that
+        breaks the rule is found."""
         query, batch = self._name
+        rows = listed.messages
         try:
             if isinstance(rows, EncodedBatch):
                 offset = await self._patience(lambda: self._staging.stage_encoded(rows, queue, query, batch))
             else:
                 offset = await self._patience(lambda: self._staging.stage(rows, queue, query, batch))
         except MessageError as error:
-            raise RowError(f"a row of partition {self._partition} cannot be sent: {error}") from error
-        except RaptorMQError as error:
-            raise SendFailed(
-                f"rows of partition {self._partition} could not be staged at {queue.broker_name}: {error_text(error)}"
-            ) from error
-        finally:
-            self._in_flight -= size
-        self._staged[queue.broker_name].append(offset)
+            halves = listed.halves()
+            if halves is None:
+                raise RowError(f"{self._place(listed.rows)} cannot be sent: {self._fault(listed, error)}") from error
+            for half in halves:
+                await self._stage(half, queue)
+        else:
+            self._staged[queue.broker_name].append(offset)
+
+    def _fault(self, listed: _List, error: MessageError) -> str:
+        """Return the error of a message that cannot be staged alone."""
+        if isinstance(listed.messages, EncodedBatch) or listed.messages[0].is_individual:
+            return str(error)
+        (message,) = listed.messages
+        try:
+            self._staging.check(message)
+        except MessageError as own:
+            return str(own)
+        return (
+            f"its body of {len(message.body)} bytes and its properties exceed the limit of exactlyOnce for both"
+            " (option maxMessageBytes, and maxMessageSize of the brokers)"
+        )
+
+    def _place(self, rows: Sequence[int]) -> str:
+        """Return the description of rows for error messages."""
+        first, last = rows[0], rows[-1]
+        return f"{f'row {first}' if first == last else f'rows {first} to {last}'} of partition {self._partition}"
 
     async def _wait_for_one(self) -> None:
         done, self._pending = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)

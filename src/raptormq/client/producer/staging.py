@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raptormq.client.cluster import InstanceClient, call_broker, fetch_cluster, require_success
 from raptormq.client.config import ClientConfig, ProducerConfig
-from raptormq.client.message import EncodedBatch, SendRequest, prepare_batch, prepare_encoded
+from raptormq.client.message import EncodedBatch, SendRequest, check_message, prepare_batch, prepare_encoded
 from raptormq.errors import NoRoute, ServerError
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Decision, Ranges, decode_decision, encode_decision
@@ -73,6 +73,14 @@ class StagingClient(InstanceClient):
         name_servers = self._started_instance().name_servers
         info = await fetch_cluster(name_servers, full_timeout=True, with_lost=True)
         return sorted(info.brokers.keys() | info.lost.keys())
+
+    def check(self, message: Message) -> None:
+        """Check a message as `stage` does, except for its size together with the other messages of its list.
+
+        Raises:
+            MessageError: the message breaks a rule.
+        """
+        check_message(message, self._config)
 
     async def stage(self, messages: Sequence[Message], queue: MessageQueue, query: str, batch: int) -> int:
         """Stage messages for a queue. Return the offset that identifies the list at the broker of the queue.
