@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -165,20 +165,23 @@ def without_recreated_topics(position: Position, now: TopicIds, *, fail: bool) -
 
 
 def check_assigned(options: SourceOptions, bounds: Bounds) -> None:
-    """Check that the queues of option `assign` exist. Queues of unavailable brokers cannot be checked.
+    """Check that the queues of option `assign` exist. Errors are those of `check_queues`."""
+    check_queues(options.queues, bounds, "option assign")
+
+
+def check_queues(queues: Collection[MessageQueue], bounds: Bounds, source: str) -> None:
+    """Check that queues exist that `source` names. Queues of unavailable brokers cannot be checked.
 
     Raises:
         OptionError: An available broker does not have the queue. It would otherwise be read as an empty queue.
         MissingTopic: A topic does not exist, or none of its brokers is available.
     """
-    for topic in sorted({queue.topic for queue in options.queues}):
+    for topic in sorted({queue.topic for queue in queues}):
         readable = bounds.queues(topic)
-        for queue in options.queues:
+        for queue in queues:
             there = [each.queue_id for each in readable if each.broker_name == queue.broker_name]
             if queue.topic == topic and there and queue.queue_id not in there:
-                raise OptionError(
-                    f"option assign names {queue}; {queue.broker_name} has {len(there)} queues of {topic}"
-                )
+                raise OptionError(f"{source} names {queue}; {queue.broker_name} has {len(there)} queues of {topic}")
 
 
 def _is_for_applications(topic: str) -> bool:
@@ -287,4 +290,7 @@ def check_bounds(
             report_beyond_end(f"{queue} should be read up to offset {end[queue]} but ends at {high}", fail=fail)
         cut_start[queue] = max(start[queue], low)
         cut_end[queue] = min(end[queue], high)
+    reversed_ones = [queue for queue in queues if start[queue] > end[queue]]
+    if reversed_ones:
+        log.warning("nothing is read from %s, whose start is after the end", ", ".join(map(str, reversed_ones)))
     return cut_start, cut_end

@@ -15,8 +15,9 @@ import click
 
 from pyspark_raptormq.checkpoint import Checkpoint, LoggedBatch
 from pyspark_raptormq.cluster import Cluster
+from pyspark_raptormq.cluster_offsets import check_queues
 from pyspark_raptormq.connection import Connection
-from pyspark_raptormq.errors import CheckpointError, OffsetFormatError
+from pyspark_raptormq.errors import CheckpointError, OffsetFormatError, OptionError
 from pyspark_raptormq.offsets import (
     EARLIEST,
     LATEST,
@@ -173,9 +174,10 @@ Examples:
 def rewrite(checkpoint: Path, target: str, source: int, name_servers: str | None, yes: bool) -> None:
     """Change the offsets from which a stopped query continues.
 
-    The last batch must be committed. Queues that are not in the JSON text keep their offsets. The original file is kept
-    in the checkpoint's folder offsets-before-rewrite. The state of the query (aggregations, deduplication) is not
-    changed.
+    The last batch must be committed. Queues that are not in the JSON text keep their offsets. With -n the offsets of
+    the JSON text must be in the queues, which may be newer than the checkpoint; without -n only the names of the queues
+    are checked. The original file is kept in the checkpoint's folder offsets-before-rewrite. The state of the query
+    (aggregations, deduplication) is not changed.
     """
     log = Checkpoint(checkpoint)
     logged = log.read()
@@ -205,7 +207,8 @@ def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tupl
             given, ids, _ = parse_offsets(target)
         except OffsetFormatError as error:
             raise click.BadParameter(str(error), param_hint="--to") from error
-        if not any(offset in (EARLIEST, LATEST) for offset in given.values()):
+        _check_named(given, before, queues_too=not name_servers)
+        if not name_servers and not any(offset in (EARLIEST, LATEST) for offset in given.values()):
             return given, ids
         place: str | int | None = None
     else:
@@ -218,11 +221,48 @@ def _wanted(target: str, before: StreamOffset, name_servers: str | None) -> tupl
             return cluster.offsets_by_time(given, place), ids
         if place == "latest":
             given = dict.fromkeys(given, LATEST)
+        if place is None:
+            _check_stored(given, cluster)
         first = cluster.min_offsets([queue for queue, offset in given.items() if offset == EARLIEST])
         end = cluster.max_offsets([queue for queue, offset in given.items() if offset == LATEST])
         return given | first | end, ids
     finally:
         cluster.close()
+
+
+def _check_named(given: QueueOffsets, before: StreamOffset, *, queues_too: bool) -> None:
+    """Check that the checkpoint has the topics, or the queues, of a JSON text.
+
+    Raises:
+        BadParameter: It does not have one of them.
+    """
+    topics = {queue.topic for queue in before.queues}
+    for queue in sorted(given):
+        if queue.topic not in topics:
+            what = f"the checkpoint has no offsets of topic {queue.topic}; it has those of {_listed(sorted(topics))}"
+            raise click.BadParameter(what, param_hint="--to")
+        if queues_too and queue not in before.queues:
+            what = f"the checkpoint has no offset of {queue}; if the queue is new, give name servers with -n"
+            raise click.BadParameter(what, param_hint="--to")
+
+
+def _check_stored(given: QueueOffsets, cluster: Cluster) -> None:
+    """Check that the brokers have the queues and offsets of a JSON text.
+
+    Raises:
+        BadParameter: A broker does not have a queue, or an offset is before its first message or beyond its end.
+        MissingTopic: A topic does not exist.
+    """
+    try:
+        check_queues(given, cluster, "the JSON text")
+    except OptionError as error:
+        raise click.BadParameter(str(error), param_hint="--to") from error
+    offsets = {queue: offset for queue, offset in given.items() if offset not in (EARLIEST, LATEST)}
+    first, end = _bounds(cluster, offsets)
+    for queue, offset in sorted(offsets.items()):
+        if not first[queue] <= offset <= end[queue]:
+            what = f"{queue} has the offsets {first[queue]} to {end[queue]}, not {offset}"
+            raise click.BadParameter(what, param_hint="--to")
 
 
 def _ids_after(before: TopicIds, wanted: QueueOffsets, given: TopicIds) -> TopicIds:

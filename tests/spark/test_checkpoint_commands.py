@@ -130,6 +130,50 @@ def test_mistakes_are_named(checkpoint: Path, tmp_path: Path) -> None:
     assert "batch 2 has no offsets of RaptorMQ" in reason("show", checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("offsets", "with_brokers", "expected"),
+    [
+        ({"x": {"a": {"0": 3}}}, False, "the checkpoint has no offsets of topic x; it has those of t, u"),
+        (
+            {"t": {"a": {"9": 3}}},
+            False,
+            "the checkpoint has no offset of t@a:9; if the queue is new, give name servers",
+        ),
+        ({"x": {"broker-a": {"0": 3}}}, True, "the checkpoint has no offsets of topic x; it has those of t, u"),
+        ({"t": {"broker-a": {"9": 3}}}, True, "the JSON text names t@broker-a:9; broker-a has 3 queues of t"),
+        ({"t": {"broker-a": {"0": 31}}}, True, "t@broker-a:0 has the offsets 10 to 30, not 31"),
+        ({"t": {"broker-a": {"0": 9}}}, True, "t@broker-a:0 has the offsets 10 to 30, not 9"),
+        ({"u": {"broker-a": {"0": 0}}}, True, "topic u does not exist"),
+    ],
+)
+def test_rewrite_to_offsets_that_are_not_there_is_refused(
+    checkpoint: Path, offsets: dict[str, object], with_brokers: bool, expected: str
+) -> None:
+    before = (checkpoint / "offsets" / "2").read_text(encoding="utf-8")
+    with MemoryBroker() as broker:
+        broker.create("t", 3, first=10)
+        for _ in range(20):
+            broker.send("t", 0, b"x")
+        where = ["-n", broker.address] if with_brokers else []
+        command_line = ["rewrite", checkpoint, "--source", 1, "--yes", "--to", json.dumps(offsets), *where]
+        assert expected in " ".join(reason(*command_line).replace("\u2502", "").split())
+    assert (checkpoint / "offsets" / "2").read_text(encoding="utf-8") == before
+
+
+def test_rewrite_with_brokers_takes_offsets_from_first_to_end_and_new_queues(checkpoint: Path) -> None:
+    with MemoryBroker() as broker:
+        broker.create("t", 3, first=10)
+        for _ in range(20):
+            broker.send("t", 0, b"x")
+        for queue, offset in (("0", 10), ("0", 30), ("2", 10)):
+            to = json.dumps({"t": {"broker-a": {queue: offset}}})
+            result = call("rewrite", checkpoint, "--source", 1, "--yes", "--to", to, "-n", broker.address)
+            assert result.exit_code == 0, result.output
+            assert (
+                Checkpoint(checkpoint).read().offsets()[1].queues[MessageQueue("t", "broker-a", int(queue))] == offset
+            )
+
+
 def test_a_query_that_runs_is_noticed(checkpoint: Path) -> None:
     log = Checkpoint(checkpoint)
     logged = log.read()
