@@ -177,9 +177,14 @@ class Cluster:
         )
 
     def producer(self, group: str, config: ProducerConfig) -> Producer:
-        """Return the producer of a group; create it at the first call. It must be used on the event loop (see
-        `run`)."""
+        """Return the producer of a group; create it at the first call. It must be used on the event loop (see `run`).
+
+        Raises:
+            OptionError: Messages are to be encrypted, and there are no keys.
+        """
         key = group, config
+        if config.encrypt and self._config.keys is None:
+            raise OptionError("option encrypt needs keys: set encryptionKeyFile or encryptionKeyFolder")
         with self._clients_lock:
             if key not in self._producers:
                 from raptormq.client import Producer

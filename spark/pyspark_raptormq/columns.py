@@ -13,7 +13,7 @@
 | tags | string | null without a tag |
 | keys | array<string> | all keys in their original order; empty without keys |
 | msgId | string | the producer's unique id, or else the id derived from the broker's address and the log offset |
-| properties | binary or map<string,string> | only with option includeProperties |
+| properties | map<string,string> or binary | only with option includeProperties |
 
 Spark rejects Arrow batches whose schema differs from its own conversion of the Spark schema, so both types are defined
 here together. `decode` fills the columns.
@@ -44,10 +44,12 @@ class PropertiesAs(enum.Enum):
 
     NONE = "none"
     """The column does not exist."""
+    USER = "user"
+    """map<string,string> of the properties that the application has set, without tag, keys and those of the system."""
+    MAP = "map"
+    """map<string,string> of all properties."""
     RAW = "raw"
     """The stored bytes: name 0x01 value 0x02, repeated."""
-    MAP = "map"
-    """map<string,string>."""
 
 
 PROPERTIES_COLUMN = "properties"
@@ -66,9 +68,11 @@ _TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "keys": (ArrayType(StringType()), pa.list_(pa.field("element", pa.string()))),
     "msgId": (StringType(), pa.string()),
 }
+_PROPERTIES_MAP = (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()))
 _PROPERTIES_TYPES: dict[PropertiesAs, tuple[DataType, pa.DataType]] = {
+    PropertiesAs.USER: _PROPERTIES_MAP,
+    PropertiesAs.MAP: _PROPERTIES_MAP,
     PropertiesAs.RAW: (BinaryType(), pa.binary()),
-    PropertiesAs.MAP: (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
 }
 
 DEFAULT_COLUMNS = tuple(_TYPES)

@@ -118,10 +118,16 @@ class Connection:
             raise OptionError(f"option {option}: {error}") from error
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    if not text.strip(" ;,"):
+        raise ValueError("names no name server: it must be host:port, several separated by ';'")
+    return parse_addresses(text)
+
+
 _file = text_of("file")
 
 CONNECTION_OPTIONS: OptionTable = {
-    "nameServer": ("name_servers", parse_addresses),
+    "nameServer": ("name_servers", _addresses),
     "requestTimeoutMs": ("request_timeout_s", milliseconds),
     "retryTimeoutMs": ("retry_timeout_s", milliseconds),
     "accessKey": ("access_key", text_of("key")),

@@ -122,9 +122,11 @@ class RecordDecoder:
                 yield batch
 
     def _column(self, records: _Records, name: str) -> pa.Array:
-        if name == "properties":
-            return records.properties.map() if self._properties_as is PropertiesAs.MAP else records.index.raw_properties
-        return _COLUMNS[name](records)
+        if name != "properties":
+            return _COLUMNS[name](records)
+        if self._properties_as is PropertiesAs.RAW:
+            return records.index.raw_properties
+        return records.properties.map(without_system=self._properties_as is PropertiesAs.USER)
 
 
 class _Records:

@@ -22,7 +22,9 @@ text."""
 
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgKMG]?)[bB]?")
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
-_LARGEST = 64 * 1024 * 1024
+LARGEST_SIZE = 64 * 1024 * 1024
+_LONGEST_MS = 2**31 - 1
+_HIGHEST = 10**18 - 1
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|min|h|d)?")
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -96,23 +98,28 @@ def group_name(text: str) -> str:
     return group
 
 
-def at_least(lowest: int) -> Callable[[str], int]:
-    """Return a parser for integers of at least `lowest`."""
+def at_least(lowest: int, highest: int = _HIGHEST) -> Callable[[str], int]:
+    """Return a parser for integers from `lowest` to `highest`."""
+    limits = f"of at least {lowest}" if highest == _HIGHEST else f"from {lowest} to {highest}"
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*\d{1,18}\s*", text) or int(text) < lowest:
-            raise ValueError(f"must be a whole number of at least {lowest}, not {text!r:.40}")
+        if not re.fullmatch(r"\s*\d{1,18}\s*", text) or not lowest <= int(text) <= highest:
+            raise ValueError(f"must be a whole number {limits}, not {text!r:.40}")
         return int(text)
 
     return parse
 
 
-def size(text: str) -> int:
-    """Parse a buffer size such as 64k or 4m, from 1 KiB to 64 MiB. Return bytes."""
-    found = _bytes(text)
-    if not 1024 <= found <= _LARGEST:
-        raise ValueError(f"must be a size from 1k to 64m, not {text!r:.40}")
-    return found
+def size(largest: int = LARGEST_SIZE) -> Callable[[str], int]:
+    """Return a parser for buffer sizes such as 64k or 4m, from 1 KiB to `largest` bytes."""
+
+    def parse(text: str) -> int:
+        found = _bytes(text)
+        if not 1024 <= found <= largest:
+            raise ValueError(f"must be a size from 1k to {largest // _SIZE_UNITS['m']}m, not {text!r:.40}")
+        return found
+
+    return parse
 
 
 def amount(text: str) -> int:
@@ -130,7 +137,7 @@ def _bytes(text: str) -> int:
 
 def milliseconds(text: str) -> float:
     """Parse a number of milliseconds. Return seconds."""
-    return at_least(1)(text) / 1000
+    return at_least(1, _LONGEST_MS)(text) / 1000
 
 
 def duration(text: str) -> float:

@@ -32,7 +32,8 @@ from pyspark_raptormq.option_parsing import (
 from raptormq.client import Sql
 from raptormq.errors import MessageError
 from raptormq.protocol.message import MessageQueue
-from raptormq.protocol.tags import find_condition, parse_expression
+from raptormq.protocol.tags import SUBSCRIBE_ALL, TAG_SEPARATOR, find_condition, parse_expression
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, HIDDEN_TOPICS, check_topic
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -102,7 +103,8 @@ class SourceOptions:
     """Option `columns`: names separated by commas. Fewer columns are faster; Spark does not prune columns of Python
     sources."""
     properties_as: PropertiesAs = PropertiesAs.NONE
-    """Option `includeProperties`: none, raw (binary, as stored) or map (map<string,string>)."""
+    """Option `includeProperties`: none, user or map (map<string,string> of the application's or of all properties), or
+    raw (binary, as stored)."""
     consumer_group: str | None = None
     """Option `consumerGroup`, streaming only: consumer group to which the query's progress is committed for monitoring.
     These offsets are never read."""
@@ -136,6 +138,8 @@ def parse_source_options(raw: Mapping[str, str], *, streaming: bool | None) -> S
     check_at_most_one(given, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
     _check_expression(values, values.pop("expression_type", "tag"), given)
     _check_least(values, given)
+    if streaming is False:
+        _check_order(values.get("start"), values.get("end"))
     values.setdefault("start", Position(word=LATEST if streaming else EARLIEST))
     return _with_properties_column(SourceOptions(connection, **values), columns_given="columns" in given)
 
@@ -157,7 +161,7 @@ def _with_properties_column(options: SourceOptions, *, columns_given: bool) -> S
     wanted = options.properties_as is not PropertiesAs.NONE
     has_column = PROPERTIES_COLUMN in options.columns
     if has_column and not wanted:
-        raise OptionError("option columns contains 'properties': set includeProperties to raw or map")
+        raise OptionError("option columns contains 'properties': set includeProperties to user, map or raw")
     if wanted and not has_column and columns_given:
         raise OptionError("option includeProperties is set, but option columns does not contain 'properties'")
     if not wanted or has_column:
@@ -189,11 +193,61 @@ def _check_least(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
         raise OptionError(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}")
 
 
+def _check_order(start: Position | None, end: Position | None) -> None:
+    """Check that a batch can contain messages.
+
+    Raises:
+        OptionError: It starts at the latest offset or ends at the earliest, or its start is after its end.
+    """
+    if start is not None and start.word == LATEST:
+        raise OptionError("option startingOffsets: a batch query that starts at the latest offset reads nothing")
+    if end is not None and end.word == EARLIEST:
+        raise OptionError("option endingOffsets: a batch query that ends at the earliest offset reads nothing")
+    if start is None or end is None:
+        return
+    if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
+        raise OptionError(f"the start, {start.timestamp_ms} ms, is after the end, {end.timestamp_ms} ms")
+    _check_queue_order(start.offsets or {}, end.offsets or {})
+    _check_queue_order(start.timestamps or {}, end.timestamps or {})
+
+
+def _check_queue_order(start: QueueOffsets, end: QueueOffsets) -> None:
+    for queue in sorted(start.keys() & end.keys()):
+        if start[queue] > end[queue] >= 0:  # a negative end is earliest or latest
+            raise OptionError(f"{queue}: the start, {start[queue]}, is after the end, {end[queue]}")
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
         raise ValueError("names nothing")
     return names
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = _names(text)
+    for topic in topics:
+        _check_readable(topic)
+    return topics
+
+
+def _queues(text: str) -> tuple[MessageQueue, ...]:
+    queues = tuple(parse_assignment(text))
+    for queue in queues:
+        _check_readable(queue.topic)
+    return queues
+
+
+def _check_readable(topic: str) -> None:
+    """Check a topic to read. Retry topics, dead letters and traces can be read.
+
+    Raises:
+        ValueError: The topic never has messages that brokers return.
+        MessageError: The name is invalid.
+    """
+    check_topic(topic)
+    if topic == AUTO_CREATE_TOPIC or topic in HIDDEN_TOPICS:
+        raise ValueError(f"topic {topic} belongs to the brokers, and has no messages to read")
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -213,11 +267,17 @@ def _pattern(text: str) -> str:
 
 
 def _tag_expression(text: str) -> str:
-    """Validate a tag expression. Raises `ValueError` for a condition on properties."""
+    """Validate a tag expression. Raises `ValueError` for a blank one, for a condition on properties, and for tags
+    together with `*`."""
+    if not text.strip():
+        raise ValueError("it is blank; * reads all messages")
+    tags = [tag.strip() for tag in text.split(TAG_SEPARATOR)]
+    if SUBSCRIBE_ALL in tags and len(tags) > 1:
+        raise ValueError("* reads all messages, so it cannot be combined with tags")
     if (condition := find_condition(text)) is not None:
         what = "tags can only be combined with ||"
         raise ValueError(f"{condition!r:.40} is not a tag: {what}; a filter on properties needs expressionType=sql92")
-    return text.strip() or "*"
+    return text.strip()
 
 
 def _position(text: str) -> Position:
@@ -242,15 +302,15 @@ def _properties_as(text: str) -> PropertiesAs:
     try:
         return PropertiesAs(text.strip().lower())
     except ValueError:
-        raise ValueError(f"must be none, raw or map, not {text!r:.40}") from None
+        raise ValueError(f"must be none, user, map or raw, not {text!r:.40}") from None
 
 
 _OPTIONS: OptionTable = {
     **CONNECTION_OPTIONS,
-    "subscribe": ("topics", _names),
-    "topic": ("topics", _names),
+    "subscribe": ("topics", _topics),
+    "topic": ("topics", _topics),
     "subscribePattern": ("topic_pattern", _pattern),
-    "assign": ("queues", lambda text: tuple(parse_assignment(text))),
+    "assign": ("queues", _queues),
     "subExpression": ("expression", str),
     "expressionType": ("expression_type", one_of("tag", "sql92")),
     "startingOffsets": ("start", _position),
@@ -271,8 +331,8 @@ _OPTIONS: OptionTable = {
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
     "consumerGroup": ("consumer_group", group_name),
-    "arrowBatchBytes": ("arrow_batch_bytes", size),
-    "pullBytes": ("pull_bytes", size),
+    "arrowBatchBytes": ("arrow_batch_bytes", size()),
+    "pullBytes": ("pull_bytes", size()),
     "verifyCrc": ("verify_crc", boolean),
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "failOnUnavailableBroker")

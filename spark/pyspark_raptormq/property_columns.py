@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raptormq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR, decode_properties
+from raptormq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR, SYSTEM, decode_properties
 
 _NAME_END = ord(NAME_SEPARATOR)
 _PAIR_END = ord(PAIR_SEPARATOR)
 _SMALL_VOCABULARY = 256
+_SYSTEM = pa.array(sorted(SYSTEM), pa.string())
 
 
 class PropertyTable(Protocol):
@@ -29,8 +30,8 @@ class PropertyTable(Protocol):
     def values(self, name: str) -> pa.Array:
         """Return one property as a string column of n rows; null for messages without it."""
 
-    def map(self) -> pa.Array:
-        """Return all properties as a map<string, string> column of n rows."""
+    def map(self, *, without_system: bool = False) -> pa.Array:
+        """Return the properties as a map<string, string> column of n rows: all, or only those of the application."""
 
 
 def property_table(raw: pa.Array) -> PropertyTable:
@@ -106,15 +107,17 @@ class SeparatedProperties:
             pairs = pairs[windows[self._name_at[pairs] + at] == np.frombuffer(word, kind)[0]]
         return pairs
 
-    def map(self) -> pa.Array:
+    def map(self, *, without_system: bool = False) -> pa.Array:
         """See `PropertyTable`."""
         pairs = np.arange(len(self._value_end), dtype=np.int64)
         bounds = self._pair_bounds
         names = self._segments.take(pa.array(4 * pairs))
-        last = self._last_of_equal_names(names)
-        if not np.all(last):
-            pairs, names = pairs[last], names.filter(pa.array(last))
-            bounds = np.concatenate(([0], np.cumsum(last)))[bounds].astype(np.int32)
+        chosen = self._last_of_equal_names(names)
+        if without_system:
+            chosen &= ~pc.is_in(names, _SYSTEM).to_numpy(zero_copy_only=False)
+        if not np.all(chosen):
+            pairs, names = pairs[chosen], names.filter(pa.array(chosen))
+            bounds = np.concatenate(([0], np.cumsum(chosen)))[bounds].astype(np.int32)
         return pa.MapArray.from_arrays(pa.array(bounds), names, self._segments.take(pa.array(4 * pairs + 2)))
 
     def _last_of_equal_names(self, names: pa.Array) -> npt.NDArray[np.bool_]:
@@ -149,6 +152,8 @@ class ParsedProperties:
         """See `PropertyTable`."""
         return pa.array([row.get(name) for row in self._rows], pa.string())
 
-    def map(self) -> pa.Array:
+    def map(self, *, without_system: bool = False) -> pa.Array:
         """See `PropertyTable`."""
-        return pa.array([list(row.items()) for row in self._rows], pa.map_(pa.string(), pa.string()))
+        left_out = SYSTEM if without_system else frozenset[str]()
+        rows = [[pair for pair in row.items() if pair[0] not in left_out] for row in self._rows]
+        return pa.array(rows, pa.map_(pa.string(), pa.string()))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from raptormq.client import Message
@@ -241,3 +241,25 @@ def test_filters_are_pushed_down(spark: SparkSession, name_server: str, messages
         if tasks:  # Spark creates one for a query without data
             assert found.rdd.getNumPartitions() == tasks, condition
     assert len(keys(read(spark, name_server, topic).where("tags = 'JFK'"))) > 50
+
+
+def test_topic_is_copied_with_the_properties_of_the_application(
+    spark: SparkSession, name_server: str, messages: list[Message]
+) -> None:
+    copy = unique("copied-flights")
+    create_topic(name_server, copy, 1)
+
+    def write(properties: str) -> None:
+        rows = read(
+            spark, name_server, messages[0].topic, columns="value,tags,keys,properties", includeProperties=properties
+        )
+        writer = rows.write.format("raptormq").mode("append").option("nameServer", name_server)
+        writer.option("topic", copy).save()
+
+    with pytest.raises(PySparkException, match=r"reserved names .*KEYS.*includeProperties=user, which leaves them out"):
+        write("map")
+    write("user")
+    copied = read(spark, name_server, copy, includeProperties="user").collect()
+    assert {row["key"]: (bytes(row["value"]), row["tags"], row["properties"]) for row in copied} == {
+        message.keys[0]: (message.body, message.tags, message.properties) for message in messages
+    }

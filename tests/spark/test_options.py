@@ -12,9 +12,12 @@ from pyspark_raptormq.columns import DEFAULT_COLUMNS, PropertiesAs
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import OptionError
 from pyspark_raptormq.options import Position, SourceOptions, parse_source_options
+from pyspark_raptormq.sink.options import parse_sink_options
 from raptormq.client import Sql
 from raptormq.protocol.message import MessageQueue
 
+AT_6 = '{"flights": {"broker-a": {"0": 6}}}'
+AT_7 = '{"flights": {"broker-a": {"0": 7}}}'
 LEAST = {"nameServer": "127.0.0.1:9876", "subscribe": "flights"}
 
 
@@ -92,7 +95,7 @@ def test_positions() -> None:
     queue = MessageQueue("flights", "broker-a", 0)
     text = '{"flights": {"broker-a": {"0": 7}}}'
     assert options(startingOffsets=text).start == Position(offsets={queue: 7})
-    assert options(startingOffsets=" Latest ").start == Position(word="latest")
+    assert options(streaming=True, startingOffsets=" Latest ").start == Position(word="latest")
     assert options(endingTimestamp="5").end == Position(timestamp_ms=5)
 
 
@@ -141,6 +144,7 @@ def test_a_filter_by_properties() -> None:
 def test_properties_bring_their_column() -> None:
     assert options(includeProperties="map").columns == (*DEFAULT_COLUMNS, "properties")
     assert options(includeProperties="raw").properties_as is PropertiesAs.RAW
+    assert options(includeProperties="User").properties_as is PropertiesAs.USER
     assert options(includeProperties="map", columns="properties,key").columns == ("properties", "key")
     assert options(includeProperties="none").columns == DEFAULT_COLUMNS
 
@@ -175,10 +179,25 @@ def test_properties_bring_their_column() -> None:
         ({"columns": "key,valu"}, "there is no column 'valu'; did you mean value"),
         ({"columns": "key,properties"}, "set includeProperties"),
         ({"columns": "key", "includeProperties": "map"}, "does not contain 'properties'"),
-        ({"includeProperties": "all"}, "must be none, raw or map"),
+        ({"includeProperties": "all"}, "must be none, user, map or raw"),
+        ({"subscribe": "a b"}, "option subscribe: topic 'a b': The specified topic contains illegal characters"),
+        ({"subscribe": "t,TBW102"}, "option subscribe: topic TBW102 belongs to the brokers, and has no messages"),
+        ({"subscribe": "rmq_sys_STAGED"}, "belongs to the brokers, and has no messages to read"),
+        ({"subExpression": " "}, "option subExpression: it is blank; * reads all messages"),
+        ({"subExpression": "JFK || *"}, "* reads all messages, so it cannot be combined with tags"),
+        ({"nameServer": " ; "}, "option nameServer: names no name server: it must be host:port"),
+        ({"requestTimeoutMs": "3000000000"}, "must be a whole number from 1 to 2147483647"),
+        ({"startingTimestamp": "6", "endingTimestamp": "5"}, "the start, 6 ms, is after the end, 5 ms"),
+        ({"startingOffsets": AT_7, "endingOffsets": AT_6}, "flights@broker-a:0: the start, 7, is after the end, 6"),
+        (
+            {"startingOffsetsByTimestamp": AT_7, "endingOffsetsByTimestamp": AT_6},
+            "flights@broker-a:0: the start, 7, is after the end, 6",
+        ),
+        ({"startingOffsets": "latest"}, "a batch query that starts at the latest offset reads nothing"),
+        ({"endingOffsets": "earliest"}, "a batch query that ends at the earliest offset reads nothing"),
         ({"arrowBatchBytes": "1g"}, "must be a size from 1k to 64m"),
         ({"arrowBatchBytes": "100"}, "must be a size from 1k to 64m"),
-        ({"requestTimeoutMs": "0"}, "at least 1"),
+        ({"requestTimeoutMs": "0"}, "must be a whole number from 1 to 2147483647, not '0'"),
         ({"foo": "x"}, "unknown option 'foo'; known are accessKey, "),
         ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is for streaming queries only"),
     ],
@@ -202,9 +221,44 @@ def test_what_is_missing_is_named() -> None:
         options(streaming=True, endingOffsets="latest")
 
 
+def test_start_at_or_before_the_end_is_accepted() -> None:
+    at_end = options(startingOffsets=AT_7, endingOffsets='{"flights": {"broker-a": {"0": -1}}}')
+    assert at_end.start.offsets == {MessageQueue("flights", "broker-a", 0): 7}
+    assert options(startingTimestamp="5", endingTimestamp="5").end == Position(timestamp_ms=5)
+    assert options(startingOffsets=AT_6, endingOffsets=AT_7).end.offsets
+    assert options(streaming=True, startingOffsets="latest").start.word == "latest"
+
+
+def test_retry_topics_and_dead_letters_can_be_read() -> None:
+    assert options(subscribe="%RETRY%billing,%DLQ%billing").topics == ("%RETRY%billing", "%DLQ%billing")
+
+
 def test_the_kind_of_query_may_be_open() -> None:
     both = LEAST | {"endingOffsets": "latest", "maxOffsetsPerTrigger": "5"}
     assert parse_source_options(both, streaming=None).max_offsets_per_trigger == 5
+
+
+@pytest.mark.parametrize(
+    ("given_options", "reason"),
+    [
+        ({"topic": "TBW102"}, "option topic: topic TBW102 belongs to the brokers: use another topic"),
+        ({"topic": "%RETRY%billing"}, "option topic: topic %RETRY%billing belongs to a consumer group"),
+        ({"batchMaxBytes": "64m"}, "option batchMaxBytes: must be a size from 1k to 2m, not '64m'"),
+        ({"batchMaxDelayMs": "30001"}, "option batchMaxDelayMs: must be a whole number from 1 to 30000"),
+        ({"retryTimeoutMs": "3000000000"}, "option retryTimeoutMs: must be a whole number from 1 to 2147483647"),
+    ],
+)
+def test_mistakes_in_options_of_the_sink_are_named(given_options: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_sink_options({"nameServer": "a:1", "topic": "t"} | given_options)
+    assert reason in str(caught.value)
+
+
+def test_options_of_the_sink_at_their_limits_are_accepted() -> None:
+    most = {"batchMaxBytes": "2m", "batchMaxDelayMs": "30000", "retryTimeoutMs": "2147483647", "maxMessageBytes": "64m"}
+    parsed = parse_sink_options({"nameServer": "a:1", "topic": "BenchmarkTest"} | most)
+    assert parsed.producer_config().batch_max_bytes == 2 * 1024 * 1024
+    assert parsed.connection.client_config()
 
 
 @given(st.dictionaries(st.sampled_from([*LEAST, "startingOffsets", "assign", "pullBytes"]) | st.text(), st.text()))

@@ -22,6 +22,7 @@ NAMES = [
     "longer than eighu",
     "\u00e9",
 ]
+SYSTEM_NAMES = ("TAGS", "KEYS", "UNIQ_KEY")
 PAIRS = st.tuples(st.sampled_from(NAMES), st.sampled_from(["x", "yy", "\u20ac 5"])).map("\x01".join)
 TEXTS = st.lists(PAIRS, max_size=5).flatmap(
     lambda pairs: st.sampled_from(["\x02".join(pairs), "".join(p + "\x02" for p in pairs)])
@@ -41,6 +42,11 @@ def test_both_ways_agree(texts: list[str], skipped: int) -> None:
     for found, text in zip(quick.map().to_pylist(), texts[skipped:], strict=True):
         assert dict(found) == decode_properties(text)
         assert len(found) == len(dict(found))
+    for table in (quick, slow):
+        for found, text in zip(table.map(without_system=True).to_pylist(), texts[skipped:], strict=True):
+            everything = decode_properties(text).items()
+            assert dict(found) == {name: value for name, value in everything if name not in SYSTEM_NAMES}
+            assert len(found) == len(dict(found))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import pytest
 
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import RowError
+from pyspark_raptormq.sink.encoder import RowEncoder
 from pyspark_raptormq.sink.options import SinkOptions
 from pyspark_raptormq.sink.rows import Place, RowReader
 from raptormq.client import Delay, Message
+from raptormq.protocol.message_id import UniqueIdFactory
 
 OPTIONS = SinkOptions(Connection(("127.0.0.1:1",)), topic="t")
 STRINGS = pa.map_(pa.string(), pa.string())
@@ -96,3 +98,41 @@ def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
     assert len(list(RowReader(limited, 0).messages(fits))) == 1
     with pytest.raises(RowError, match="row 2 of partition 0 has a body of 2049 bytes; the limit is 2048"):
         list(RowReader(limited, 0).messages(batch(value=(pa.binary(), [b"", b"x" * 2049]))))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "good", "bad", "reason"),
+    [
+        ("tags", pa.string(), "JFK", "*", r"no filter can select the tag '\*'; a row without a tag has null"),
+        ("tags", pa.string(), None, " ", "no filter can select the tag ' '"),
+        ("tags", pa.string(), "", "JFK ", "no filter can select the tag 'JFK '"),
+        ("keys", pa.list_(pa.string()), ["a", None], ["a b"], "a key must have at least one character and no space"),
+        ("keys", pa.list_(pa.string()), [], ["a", ""], "a key must have at least one character and no space"),
+        (
+            "properties",
+            STRINGS,
+            [("number", "1"), ("__SHARDINGKEY", "s")],
+            [("TAGS", "JFK"), ("number", "1"), ("KEYS", "k")],
+            "column properties has the reserved names KEYS, TAGS. Read the source with includeProperties=user",
+        ),
+    ],
+)
+def test_row_that_breaks_a_rule_is_refused_by_its_number(
+    column: str, kind: pa.DataType, good: Any, bad: Any, reason: str
+) -> None:
+    rows = batch(value=(pa.binary(), [b"a", b"b", b"c"]), **{column: (kind, [good, good, bad])})
+    assert len(list(RowReader(OPTIONS, 4).messages(rows.slice(0, 2)))) == 1
+    encoder = RowEncoder(OPTIONS, UniqueIdFactory(b"\x7f\0\0\1", 1, 1), lambda: 0)
+    for reader in (RowReader(OPTIONS, 4), RowReader(OPTIONS, 4, encoder)):
+        with pytest.raises(RowError, match=f"row 3 of partition 4 cannot be sent: {reason}"):
+            list(reader.read(rows))
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "%RETRY%billing", "%DLQ%billing", "rmq_sys_STAGED", "no topic"])
+def test_row_for_a_topic_that_is_not_for_applications_is_refused(topic: str) -> None:
+    by_column = SinkOptions(OPTIONS.connection)
+    encoder = RowEncoder(by_column, UniqueIdFactory(b"\x7f\0\0\1", 1, 1), lambda: 0)
+    for topics in (["t", topic], [topic, topic]):
+        rows = batch(value=(pa.binary(), [b"a", b"b"]), topic=(pa.string(), topics))
+        with pytest.raises(RowError, match=rf"row {topics.index(topic) + 1} of partition 0 cannot be sent: topic "):
+            list(RowReader(by_column, 0, encoder).read(rows))

@@ -192,7 +192,8 @@ def test_a_four_megabyte_body_travels(spark: SparkSession, name_server: str) -> 
         (["'x' as value"], {"topics": "x"}, "unknown option 'topics'; did you mean topic"),
         (["'x' as value"], {"topic": "no topic"}, "option topic"),
         (["'x' as value"], {"acks": "2"}, "option acks: must be all or 1, not '2'"),
-        (["'x' as value"], {"encrypt": "true"}, "encrypt"),
+        (["'x' as value"], {"encrypt": "true"}, "option encrypt needs keys: set encryptionKeyFile or encryption"),
+        (["'x' as value"], {"topic": "TBW102"}, "option topic: topic TBW102 belongs to the brokers"),
         (["'x' as value"], {"secretKey": "hush-hush"}, "give accessKey together with secretKey"),
     ],
 )

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_raptormq.sink.options import SinkOptions
+from pyspark_raptormq.sink.row_rules import tag_fault, topic_fault
 from raptormq.client import EncodedBatch
 from raptormq.client.message import MAX_KEYS_CHARS, plain_properties
 from raptormq.errors import MessageError
 from raptormq.protocol.batch import MAX_BATCH_RECORDS, OVERHEAD_BYTES
 from raptormq.protocol.message_id import UniqueIdFactory
 from raptormq.protocol.properties import KEY_SEPARATOR, KEYS, NAME_SEPARATOR, PAIR_SEPARATOR
-from raptormq.protocol.topic_names import is_derived_topic
 
 _Numbers = npt.NDArray[np.int64]
 _COLUMNS = frozenset({"value", "body", "topic", "tags", "keys"})
@@ -126,7 +126,7 @@ class RowEncoder:
         keys = _joined_keys(found["keys"]) if "keys" in found else None
         if bodies.null_count or not topic or tag is None or len(tag) > _MAX_TAG_CHARS:
             return None
-        if is_derived_topic(topic):  # brokers refuse batches for them
+        if topic_fault(topic) is not None or (tag and tag_fault(tag) is not None):
             return None
         if "keys" in found and (keys is None or pc.any(pc.match_substring_regex(keys, _SEPARATORS)).as_py()):
             return None

@@ -19,14 +19,15 @@ from pyspark_raptormq.option_parsing import (
     size,
     text_of,
 )
+from pyspark_raptormq.sink.row_rules import topic_fault
 from raptormq.client import Compression, ProducerConfig
-from raptormq.errors import ConfigError
-from raptormq.protocol.topic_names import check_topic
 
 _RETRIES = 20
 """Maximum retries after temporary errors of a broker, about 8 s. Attempts that reach no broker are not counted; they
 end with `retryTimeoutMs`."""
 _COMPRESS_OVER_BYTES = 4096
+_LARGEST_BATCH = 2 * 1024 * 1024
+_LONGEST_DELAY_MS = 30_000
 _SPARKS_OWN = ("checkpointlocation", "queryname")
 """Options that Spark passes to every sink, in lower case."""
 
@@ -67,11 +68,7 @@ class SinkOptions:
     """Option `encrypt`: encrypt bodies with the current key of `encryptionKeyFile` or `encryptionKeyFolder`."""
 
     def producer_config(self) -> ProducerConfig:
-        """Return the configuration of the producer.
-
-        Raises:
-            ConfigError: The options contradict each other.
-        """
+        """Return the configuration of the producer."""
         compresses = self.compression != "none"
         return ProducerConfig(
             send_timeout=self.connection.retry_timeout_s,
@@ -102,10 +99,6 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     if options.compress_batches and options.compression == "none":
         raise OptionError("option compressBatches is true, but option compression is none")
     _check_exactly_once(options, given)
-    try:
-        options.producer_config()
-    except ConfigError as error:
-        raise OptionError(str(error)) from error
     return options
 
 
@@ -126,7 +119,8 @@ def _check_exactly_once(options: SinkOptions, given: Mapping[str, str]) -> None:
 
 def _topic(text: str) -> str:
     topic = text_of("topic")(text)
-    check_topic(topic)
+    if (fault := topic_fault(topic)) is not None:
+        raise ValueError(fault)
     return topic
 
 
@@ -135,10 +129,10 @@ _OPTIONS: OptionTable = {
     "topic": ("topic", _topic),
     "producerGroup": ("producer_group", group_name),
     "acks": ("acks", one_of("all", "1")),
-    "maxInFlightBytes": ("max_in_flight_bytes", size),
-    "maxMessageBytes": ("max_message_bytes", size),
-    "batchMaxBytes": ("batch_max_bytes", size),
-    "batchMaxDelayMs": ("batch_max_delay_ms", at_least(1)),
+    "maxInFlightBytes": ("max_in_flight_bytes", size()),
+    "maxMessageBytes": ("max_message_bytes", size()),
+    "batchMaxBytes": ("batch_max_bytes", size(_LARGEST_BATCH)),
+    "batchMaxDelayMs": ("batch_max_delay_ms", at_least(1, _LONGEST_DELAY_MS)),
     "compression": ("compression", one_of("none", "zlib", "lz4", "zstd")),
     "compressBatches": ("compress_batches", boolean),
     "exactlyOnce": ("exactly_once", boolean),

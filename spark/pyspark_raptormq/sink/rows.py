@@ -5,8 +5,8 @@ The columns are described in `schema`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from pyspark_raptormq.errors import RowError
 from pyspark_raptormq.sink.encoder import EncodedPortion, RowEncoder, body_column
 from pyspark_raptormq.sink.options import SinkOptions
+from pyspark_raptormq.sink.row_rules import keys_fault, properties_fault, tag_fault, topic_fault
 from raptormq.client import Delay, Message
 from raptormq.protocol.properties import SHARDING_KEY
 
+_T = TypeVar("_T")
 _SLICE_ROWS = 512
 _SLICE_BYTES = 256 * 1024
 
@@ -72,7 +74,7 @@ class RowReader:
         """Yield the rows of a batch in portions: encoded ones, or messages of about 256 KiB.
 
         Raises:
-            RowError: A row has no body, a body that is too large, or no topic.
+            RowError: A row has no body, a body that is too large, or no topic, or breaks one of the `row_rules`.
         """
         if not batch.num_rows:
             return
@@ -88,7 +90,7 @@ class RowReader:
         """Yield the messages of a batch in portions of about 256 KiB.
 
         Raises:
-            RowError: A row has no body, a body that is too large, or no topic.
+            RowError: A row has no body, a body that is too large, or no topic, or breaks one of the `row_rules`.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         lengths = pc.fill_null(pc.binary_length(body_column(columns)), 0).to_numpy(zero_copy_only=False)
@@ -115,9 +117,9 @@ class RowReader:
             messages = list(map(Message, topics, bodies))
         else:
             none: Sequence[Any] = [None] * batch.num_rows
-            tags = _strings(columns["tags"]) if "tags" in columns else none
-            keys = _keys(columns["keys"]) if "keys" in columns else [()] * batch.num_rows
-            properties = _properties(columns["properties"]) if "properties" in columns else None
+            tags = self._tags(columns["tags"], first) if "tags" in columns else none
+            keys = self._keys(columns["keys"], first) if "keys" in columns else [()] * batch.num_rows
+            properties = self._properties(columns["properties"], first) if "properties" in columns else None
             messages = [
                 Message(topic, body, tag or None, key, {} if properties is None else properties[index])
                 for index, (topic, body, tag, key) in enumerate(zip(topics, bodies, tags, keys, strict=True))
@@ -149,34 +151,51 @@ class RowReader:
 
     def _topics(self, columns: dict[str, pa.Array], rows: int, first: int) -> list[str]:
         if self._options.topic is not None:
-            return [self._options.topic] * rows
+            return [self._options.topic] * rows  # checked with the options
         column = columns["topic"]
         if column.null_count:
             row = first + pc.index(column.is_null(), True).as_py()
             raise RowError(f"{self.place_of(row)} has no topic: it is null, and option topic is not set")
-        return _strings(column)
+        topics = _strings(column)
+        self._check(topics, set(topics), topic_fault, first)
+        return topics
 
+    def _tags(self, column: pa.Array, first: int) -> list[str | None]:
+        tags = _strings(column)
+        self._check(tags, {tag for tag in tags if tag}, tag_fault, first)
+        return tags
 
-def _body(columns: dict[str, pa.Array]) -> pa.Array:
-    return columns["value"] if "value" in columns else columns["body"]
+    def _keys(self, column: pa.Array, first: int) -> list[tuple[str, ...]]:
+        """Return the keys of an array column, or the space-separated keys of a string column, as in RocketMQ."""
+        if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+            return [tuple(words.split()) if words else () for words in _strings(column)]
+        keys = [tuple(key for key in keys if key is not None) if keys else () for keys in column.to_pylist()]
+        self._check(keys, set(keys), keys_fault, first)
+        return keys
+
+    def _properties(self, column: pa.Array, first: int) -> list[dict[str, str]]:
+        properties = [
+            {name: value for name, value in pairs if value is not None} if pairs else {} for pairs in column.to_pylist()
+        ]
+        names = [frozenset(each) for each in properties]
+        self._check(names, set(names), properties_fault, first)
+        return properties
+
+    def _check(self, values: list[_T], distinct: set[_T], fault_of: Callable[[_T], str | None], first: int) -> None:
+        """Check the distinct values of a column; `first` is the row of the first value.
+
+        Raises:
+            RowError: A value breaks a rule.
+        """
+        faults = {value: fault for value in distinct if (fault := fault_of(value)) is not None}
+        if faults:
+            index = next(index for index, value in enumerate(values) if value in faults)
+            raise RowError(f"{self.place_of(first + index)} cannot be sent: {faults[values[index]]}")
 
 
 def _strings(column: pa.Array) -> list[Any]:
     found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return found
-
-
-def _keys(column: pa.Array) -> list[tuple[str, ...]]:
-    """Return the keys of an array column, or the space-separated keys of a string column, as in RocketMQ."""
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return [tuple(key for key in keys if key is not None) if keys else () for keys in column.to_pylist()]
-    return [tuple(words.split()) if words else () for words in _strings(column)]
-
-
-def _properties(column: pa.Array) -> list[dict[str, str]]:
-    return [
-        {name: value for name, value in pairs if value is not None} if pairs else {} for pairs in column.to_pylist()
-    ]
 
 
 def _places(columns: dict[str, pa.Array]) -> list[Place] | None:

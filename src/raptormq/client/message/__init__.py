@@ -12,6 +12,7 @@ from raptormq.client.message.encryption import Encryptor, decrypt
 from raptormq.client.message.message_batch import DecodedMessages, MessageBatch
 from raptormq.client.message.send_request import (
     MAX_KEYS_CHARS,
+    REFUSED_PROPERTIES,
     SendRequest,
     body_too_large,
     check_encrypted_size,
@@ -41,6 +42,7 @@ from raptormq.client.message.validation import (
 
 __all__ = [
     "MAX_KEYS_CHARS",
+    "REFUSED_PROPERTIES",
     "DecodedMessages",
     "EncodedBatch",
     "Encryptor",

@@ -117,7 +117,8 @@ def _size(message: Message) -> int:
 _SETTABLE = DELAY_PROPERTIES | {names.SHARDING_KEY, names.UNIQUE_KEY}
 _UNIQUE_KEY_IS = names.UNIQUE_KEY + names.NAME_SEPARATOR
 _PAIR_END = names.PAIR_SEPARATOR.encode()
-_REFUSED = names.SYSTEM - _SETTABLE
+REFUSED_PROPERTIES = names.SYSTEM - _SETTABLE
+"""Names that the properties of a message to send must not have."""
 _REDELIVERED = frozenset(
     {names.TAGS, names.KEYS, names.SHARDING_KEY, names.UNIQUE_KEY, names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID}
 )
@@ -464,8 +465,8 @@ def _common_properties(message: Message) -> str:
             return _tag_properties(message.tags, message.wait_stored)
         except TypeError:  # not a string and not hashable
             raise invalid_message(message) from None
-    if message.properties and not _REFUSED.isdisjoint(message.properties):
-        raise _reserved_names(sorted(_REFUSED & message.properties.keys()))
+    if message.properties and not REFUSED_PROPERTIES.isdisjoint(message.properties):
+        raise _reserved_names(sorted(REFUSED_PROPERTIES & message.properties.keys()))
     properties = message.all_properties()
     properties.pop(names.UNIQUE_KEY, None)
     return encode_text(properties)
