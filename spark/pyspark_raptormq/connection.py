@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_raptormq.errors import OptionError
-from pyspark_raptormq.option_parsing import OptionTable, boolean, check_at_most_one, milliseconds, text_of
+from pyspark_raptormq.option_parsing import TABLE_HINT, OptionTable, boolean, check_at_most_one, milliseconds, text_of
 from raptormq.client import ClientConfig, ClientTls, Credentials, EncryptionKeys, KeyFile, KeyFolder
 from raptormq.client.config import parse_addresses
 from raptormq.errors import ConfigError
@@ -152,7 +152,8 @@ def take_connection(values: dict[str, Any], given: Mapping[str, str]) -> Connect
         OptionError: An option is missing, or options contradict each other.
     """
     if "nameServer" not in given:
-        raise OptionError("option nameServer is missing: host:port of the name servers, separated by ';'")
+        missing = "option nameServer is missing: host:port of the name servers, separated by ';'"
+        raise OptionError(missing if given else f"{missing}. If this is a table: {TABLE_HINT}")
     check_at_most_one(given, ("secretKey", "secretKeyFile"))
     check_at_most_one(given, ("encryptionKeyFile", "encryptionKeyFolder"))
     has_secret = "secretKey" in given or "secretKeyFile" in given

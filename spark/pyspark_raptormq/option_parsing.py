@@ -20,6 +20,13 @@ OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
 """Option name -> field name and parser. A parser raises `ValueError`, `ConfigError` or `MessageError` for invalid
 text."""
 
+TABLE_HINT = (
+    "Spark does not pass the options of a catalog's table to Python data sources: use CREATE TEMPORARY VIEW name USING "
+    'raptormq OPTIONS (...), or spark.read.format("raptormq") with its options and load()'
+)
+"""What to use instead of a table of a catalog."""
+_TABLE_OPTION = "option."
+_TABLE_PROVIDER = "provider"
 _SIZE = re.compile(r"(\d{1,18})\s*([kmgKMG]?)[bB]?")
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
 LARGEST_SIZE = 64 * 1024 * 1024
@@ -33,8 +40,10 @@ def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Col
     """Return the option texts with the spelling of the table. Options in `ignored` (lower case) are omitted.
 
     Raises:
-        OptionError: A name is unknown.
+        OptionError: A name is unknown, or the options are those of CREATE TABLE.
     """
+    if _are_of_a_table(raw):
+        raise OptionError(f"a table of a catalog cannot use raptormq. {TABLE_HINT}")
     known = {name.lower(): name for name in table}
     given: dict[str, str] = {}
     for name, text in raw.items():
@@ -44,6 +53,16 @@ def canonical_names(raw: Mapping[str, str], table: Collection[str], ignored: Col
         elif name.lower() not in ignored:
             raise OptionError(f"unknown option {name!r}{nearest(name, known.values())}")
     return given
+
+
+def _are_of_a_table(raw: Mapping[str, str]) -> bool:
+    """Return whether Spark creates a table of its catalog: it then passes the table's properties, and each option again
+    with a prefix. For a read of the table it creates the data source again, without any of them.
+
+    Source: `V2SessionCatalog.createTable` and `PythonDataSourceV2.getTable` of Spark 4.3.
+    """
+    names = [name.lower() for name in raw]
+    return _TABLE_PROVIDER in names or any(name.startswith(_TABLE_OPTION) for name in names)
 
 
 def parse_values(given: Mapping[str, str], table: OptionTable) -> dict[str, Any]:

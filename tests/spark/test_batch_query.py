@@ -243,6 +243,32 @@ def test_filters_are_pushed_down(spark: SparkSession, name_server: str, messages
     assert len(keys(read(spark, name_server, topic).where("tags = 'JFK'"))) > 50
 
 
+def test_table_of_the_catalog_is_refused_and_a_temporary_view_is_read(
+    spark: SparkSession, name_server: str, messages: list[Message]
+) -> None:
+    name, topic = unique("flights").replace("-", "_"), messages[0].topic
+    given = f"USING raptormq OPTIONS (nameServer '{name_server}', subscribe '{topic}', columns 'key,queueId')"
+    instead = "Spark does not pass the options of a catalog's table to Python data sources: use CREATE TEMPORARY VIEW"
+    for statement in (f"CREATE TABLE {name} {given} COMMENT 'flights'", f"CREATE TABLE {name} USING raptormq"):
+        with pytest.raises(AnalysisException, match=f"a table of a catalog cannot use raptormq. {instead}"):
+            spark.sql(statement)
+        assert not spark.catalog.tableExists(name)
+    # Spark does not create the data source for a table with columns, so the first read is refused.
+    spark.sql(f"CREATE TABLE {name} (key STRING, queueId INT) {given}")
+    try:
+        with pytest.raises(AnalysisException, match=f"nameServer is missing.* If this is a table: {instead}"):
+            spark.table(name).collect()
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+    spark.sql(f"CREATE TEMPORARY VIEW {name} {given}")
+    try:
+        assert keys(spark.table(name)) == sorted(f"k{number}" for number in range(COUNT))
+        [row] = spark.sql(f"SELECT count(*) AS count FROM {name} WHERE queueId = 1").collect()
+        assert row["count"] == COUNT // QUEUES
+    finally:
+        spark.catalog.dropTempView(name)
+
+
 def test_topic_is_copied_with_the_properties_of_the_application(
     spark: SparkSession, name_server: str, messages: list[Message]
 ) -> None:

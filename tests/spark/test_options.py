@@ -233,6 +233,18 @@ def test_retry_topics_and_dead_letters_can_be_read() -> None:
     assert options(subscribe="%RETRY%billing,%DLQ%billing").topics == ("%RETRY%billing", "%DLQ%billing")
 
 
+def test_options_of_a_table_are_refused_with_what_to_use_instead() -> None:
+    created = {"option.nameServer": "a:1", "nameserver": "a:1", "subscribe": "t", "provider": "raptormq", "owner": "me"}
+    for raw in (created, {"owner": "me", "provider": "raptormq"}, {"OPTION.subscribe": "t"} | LEAST):
+        with pytest.raises(OptionError, match=r"a table of a catalog cannot use raptormq.* CREATE TEMPORARY VIEW"):
+            parse_source_options(raw, streaming=None)
+        with pytest.raises(OptionError, match="a table of a catalog cannot use raptormq"):
+            parse_sink_options(raw)
+    for parse in (lambda raw: parse_source_options(raw, streaming=False), parse_sink_options):
+        with pytest.raises(OptionError, match=r"nameServer is missing.* If this is a table: .* CREATE TEMPORARY VIEW"):
+            parse({})
+
+
 def test_the_kind_of_query_may_be_open() -> None:
     both = LEAST | {"endingOffsets": "latest", "maxOffsetsPerTrigger": "5"}
     assert parse_source_options(both, streaming=None).max_offsets_per_trigger == 5
