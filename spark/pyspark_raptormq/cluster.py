@@ -14,15 +14,15 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import uvloop
 
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable, OptionError
-from pyspark_raptormq.offsets import TopicIds, place_of
+from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
 from raptormq.client import EncryptionKeys, Perm, PullConsumer, PullResult, Sql, TopicRoute
 from raptormq.client.config import local_address
 from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
@@ -69,6 +69,15 @@ def cluster_of(connection: Connection) -> Cluster:
         if key not in _clusters:
             _clusters[key] = Cluster(connection)
         return _clusters[key]
+
+
+class GroupUse(NamedTuple):
+    """How a consumer group is used."""
+
+    members: list[str]
+    """Client ids of the connected members."""
+    offsets: QueueOffsets
+    """Committed offsets above 0. Brokers before RocketMQ 5 return 0 for a group without offsets."""
 
 
 class Cluster:
@@ -348,28 +357,43 @@ class Cluster:
 
         return asyncio.run_coroutine_threadsafe(self._with_retries(pull, self._retry_timeout_s), self._loop)
 
-    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets for a consumer group, in one attempt with a timeout of 1 s, because the call blocks the query.
+    def report(self, group: str, offsets: Mapping[MessageQueue, int]) -> list[str]:
+        """Commit offsets for a consumer group without members, in one attempt with a timeout of 1 s, because the call
+        blocks the query. Return the client ids of the members; nothing is committed if there are some.
 
         Raises:
-            TransportError, ServerError, NoRoute: A commit failed.
+            TransportError, ServerError, NoRoute: A request failed.
         """
 
-        async def commit() -> None:
+        async def commit() -> list[str]:
             async with PullConsumer(group=group, client_config=self._config) as consumer:
-                consumer.assign(offsets)
-                for queue, offset in offsets.items():
-                    consumer.seek(queue, offset)
-                await consumer.commit()
+                members = await _members(consumer, offsets)
+                if not members:
+                    consumer.assign(offsets)
+                    for queue, offset in offsets.items():
+                        consumer.seek(queue, offset)
+                    await consumer.commit()
+                return members
 
-        async def bounded() -> None:
+        async def bounded() -> list[str]:
             try:
                 async with asyncio.timeout(_REPORT_S):
-                    await commit()
+                    return await commit()
             except TimeoutError:
                 raise RequestTimeout(f"no response within {_REPORT_S:g} s") from None
 
-        self.run(bounded())
+        return self.run(bounded())
+
+    def group_use(self, group: str, queues: Collection[MessageQueue]) -> GroupUse:
+        """Return the members and the offsets of a consumer group."""
+
+        async def ask() -> GroupUse:
+            async with PullConsumer(group=group, client_config=self._config) as consumer:
+                found = await asyncio.gather(*map(consumer.committed, queues))
+                offsets = {queue: offset for queue, offset in zip(queues, found, strict=True) if offset}
+                return GroupUse(await _members(consumer, queues), offsets)
+
+        return self.run(self._with_retries(ask, self._retry_timeout_s))
 
     def _for_each(
         self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
@@ -399,6 +423,12 @@ class Cluster:
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the event loop and return its result. Must not be called from the event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _members(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> list[str]:
+    """Return the members of the consumer's group at the brokers of the queues, sorted."""
+    one_of_each = {place_of(queue): queue for queue in queues}
+    return sorted(set().union(*await asyncio.gather(*map(consumer.members, one_of_each.values()))))
 
 
 def _readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:

@@ -33,7 +33,7 @@ from raptormq.client import Sql
 from raptormq.errors import MessageError
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.tags import SUBSCRIBE_ALL, TAG_SEPARATOR, find_condition, parse_expression
-from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, HIDDEN_TOPICS, check_topic
+from raptormq.protocol.topic_names import AUTO_CREATE_TOPIC, HIDDEN_TOPICS, check_topic, is_system_group
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -107,7 +107,7 @@ class SourceOptions:
     raw (binary, as stored)."""
     consumer_group: str | None = None
     """Option `consumerGroup`, streaming only: consumer group to which the query's progress is committed for monitoring.
-    These offsets are never read."""
+    These offsets are never read. No application may use the group."""
     arrow_batch_bytes: int = 4 * 1024 * 1024
     """Option `arrowBatchBytes`: stored bytes per Arrow batch. The default was the fastest in benchmarks."""
     pull_bytes: int = 1024 * 1024
@@ -250,6 +250,13 @@ def _check_readable(topic: str) -> None:
         raise ValueError(f"topic {topic} belongs to the brokers, and has no messages to read")
 
 
+def _own_group(text: str) -> str:
+    group = group_name(text)
+    if is_system_group(group):
+        raise ValueError(f"group {group} belongs to brokers or tools: name a group of the query's own")
+    return group
+
+
 def _columns(text: str) -> tuple[str, ...]:
     names = _names(text)
     for name in names:
@@ -330,7 +337,7 @@ _OPTIONS: OptionTable = {
     "failOnDamage": ("fail_on_damage", boolean),
     "columns": ("columns", _columns),
     "includeProperties": ("properties_as", _properties_as),
-    "consumerGroup": ("consumer_group", group_name),
+    "consumerGroup": ("consumer_group", _own_group),
     "arrowBatchBytes": ("arrow_batch_bytes", size()),
     "pullBytes": ("pull_bytes", size()),
     "verifyCrc": ("verify_crc", boolean),

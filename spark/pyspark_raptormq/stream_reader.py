@@ -23,15 +23,12 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_raptormq.cluster import cluster_of
 from pyspark_raptormq.errors import OptionError
-from pyspark_raptormq.offsets import QueueOffsets, StreamOffset, stream_offset
+from pyspark_raptormq.group_progress import GroupProgress
+from pyspark_raptormq.offsets import stream_offset
 from pyspark_raptormq.options import SourceOptions
 from pyspark_raptormq.partition import QueuePartition, read_partition
 from pyspark_raptormq.planner import pack_ranges
 from pyspark_raptormq.stream_progress import StreamProgress
-from raptormq.errors import RaptorMQError
-from raptormq.logs import get_logger
-
-log = get_logger(__name__)
 
 _FIRST_IDLE_PAUSE_S = 0.01
 _LONGEST_IDLE_PAUSE_S = 0.2
@@ -76,8 +73,7 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: StreamProgress | None = None
         self._idle_pause_s = 0.0
         self._ends_soon = False
-        self._committed: QueueOffsets | None = None
-        """Offsets last committed for the consumer group."""
+        self._group: GroupProgress | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset document of the start of a new query."""
@@ -105,7 +101,12 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset document of the end of the next batch; `start` itself without new messages."""
         begin = stream_offset(start)
-        self._commit_progress(begin)
+        # When Spark requests the end of the next batch, all batches before its start are complete. The last request
+        # comes when nothing is left to read, so that the last batch of Trigger.AvailableNow is committed, too.
+        if self._options.consumer_group is not None:
+            if self._group is None:
+                self._group = GroupProgress(self._options.consumer_group, cluster_of(self._options.connection))
+            self._group.commit(begin)
         if isinstance(limit, ReadAllAvailable):  # no limit is configured, or the trigger is Trigger.Once
             end = self._stream.advance(begin, None)
         else:
@@ -138,21 +139,6 @@ class RaptorMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing. Spark calls this one batch late, and not for the last batch of Trigger.AvailableNow."""
-
-    def _commit_progress(self, read: StreamOffset) -> None:
-        """Commit the progress for the group of option `consumerGroup`, if set. Errors are logged.
-
-        When Spark requests the end of the next batch, all batches before its start are complete. The last request comes
-        when nothing is left to read, so that the last batch of Trigger.AvailableNow is committed, too.
-        """
-        group = self._options.consumer_group
-        if group is None or read.queues == self._committed:
-            return
-        try:
-            cluster_of(self._options.connection).report(group, read.queues)
-            self._committed = dict(read.queues)
-        except RaptorMQError as error:
-            log.warning("the progress was not committed for consumer group %s: %s", group, error)
 
     @property
     def _stream(self) -> StreamProgress:

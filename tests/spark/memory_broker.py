@@ -1,6 +1,6 @@
 """A name server and broker in memory, on a thread of the test, for faults that cannot be caused at a real broker.
 
-It serves the ten request codes of readers, and can lose the beginning or the end of a queue, assign new offsets in a
+It serves the request codes of readers, and can lose the beginning or the end of a queue, assign new offsets in a
 topic, and refuse requests. Tests of ordinary reads use `raptormq dev`.
 """
 
@@ -14,11 +14,14 @@ from typing import Self
 
 import uvloop
 
+from raptormq.protocol.bodies.heartbeat import encode_consumer_ids
 from raptormq.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRoute
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, response_to
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.offset import (
     OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -59,6 +62,8 @@ class MemoryBroker:
         self.pull_count = pull_count
         self.topics: dict[str, list[MemoryQueue]] = {}
         self.committed: dict[tuple[str, str, int], int] = {}
+        self.members: dict[str, list[str]] = {}
+        """Client ids of the members by consumer group."""
         self.requests: dict[int, int] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -109,6 +114,8 @@ class MemoryBroker:
         router.add(RequestCode.GET_MAX_OFFSET, QueueRequestHeader, self._max_offset)
         router.add(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, self._offset_by_time)
         router.add(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, self._commit)
+        router.add(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, self._committed)
+        router.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, self._group_members)
         router.add(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, self._pull)
         return router
 
@@ -161,6 +168,21 @@ class MemoryBroker:
     ) -> RemotingCommand:
         self.committed[header.consumer_group, header.topic, header.queue_id] = header.commit_offset
         return response_to(request)
+
+    def _committed(
+        self, _: Connection, request: RemotingCommand, header: QueryConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
+        offset = self.committed.get((header.consumer_group, header.topic, header.queue_id))
+        if offset is None:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, "the group has no offset")
+        return response_to(request, header=OffsetResponseHeader(offset))
+
+    def _group_members(
+        self, _: Connection, request: RemotingCommand, header: ConsumerGroupRequestHeader
+    ) -> RemotingCommand:
+        if header.consumer_group not in self.members:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        return response_to(request, body=encode_consumer_ids(self.members[header.consumer_group]))
 
     def _pull(self, _: Connection, request: RemotingCommand, header: PullMessageRequestHeader) -> RemotingCommand:
         self._count(request)

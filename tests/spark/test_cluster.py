@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_raptormq.cluster import Cluster, cluster_of
+from pyspark_raptormq.cluster import Cluster, GroupUse, cluster_of
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable
 from raptormq.client import PullStatus
@@ -98,8 +98,16 @@ def test_options_say_how_to_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_progress_is_reported_for_a_group(cluster: Cluster, broker: MemoryBroker) -> None:
-    cluster.report("reports", {Q0: 7, Q1: 4})
+    assert cluster.report("reports", {Q0: 7, Q1: 4}) == []
     assert broker.committed == {("reports", "t", 0): 7, ("reports", "t", 1): 4}
+    assert cluster.group_use("reports", [Q0, Q1]) == GroupUse([], {Q0: 7, Q1: 4})
+
+
+def test_progress_is_not_reported_for_a_group_with_members(cluster: Cluster, broker: MemoryBroker) -> None:
+    broker.members["billing"] = ["b@1", "a@1"]
+    assert cluster.report("billing", {Q0: 7, Q1: 4}) == ["a@1", "b@1"]
+    assert broker.committed == {}
+    assert cluster.group_use("billing", [Q0, Q1]) == GroupUse(["a@1", "b@1"], {})
 
 
 def test_a_topic_that_does_not_exist(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from pyspark_raptormq import LagListener
 from pyspark_raptormq.metrics import Lag
-from raptormq.client import Message
+from raptormq.client import BlockingConsumer, ConsumeFromWhere, ConsumerConfig, Message
 from tests.names import unique
 from tests.spark.memory_broker import MemoryBroker
 from tests.spark.sending import create_topic, sample_messages, send
@@ -157,6 +157,37 @@ def test_progress_and_lag_are_reported(spark: SparkSession, tmp_path: Path) -> N
     assert [lag.total for lag in lags] == left_over
     behind = [json.loads(each.sources[0].latestOffset)["offsetsBehindLatest"] for each in progress]
     assert behind == [{"t": {"avg": float(left), "max": left, "min": left, "total": left}} for left in left_over]
+
+
+def test_group_of_an_application_is_refused_and_keeps_its_offsets(
+    spark: SparkSession, name_server: str, tmp_path: Path
+) -> None:
+    topic, group = unique("shared"), unique("billing")
+    create_topic(name_server, topic, 1)
+    send(name_server, [Message(topic, b"x", keys=(f"k{number}",)) for number in range(10)], 1)
+
+    def consumed(count: int) -> list[tuple[str, ...]]:
+        config = ConsumerConfig(consume_from=ConsumeFromWhere.FIRST)
+        with BlockingConsumer(group, name_servers=name_server, config=config) as application:
+            application.subscribe(topic)
+            found = []
+            for message in application:
+                found.append(message.keys)
+                message.ack()
+                if len(found) == count:
+                    with pytest.raises(StreamingQueryException, match=f"group {group} has members .* query's own"):
+                        run(spark, name_server, topic, tmp_path / "refused", Sink(), consumerGroup=group)
+                    break
+        return found
+
+    first = consumed(4)
+    with pytest.raises(StreamingQueryException, match=f"group {group} has offsets that this query has not committed"):
+        run(spark, name_server, topic, tmp_path / "refused", Sink(), consumerGroup=group)
+    sink = Sink()
+    for _ in range(2):
+        run(spark, name_server, topic, tmp_path / "checkpoint", sink, consumerGroup=f"{group}-spark")
+    assert sink.keys == Counter(f"k{number}" for number in range(10))
+    assert first + consumed(6) == [(f"k{number}",) for number in range(10)]
 
 
 def test_a_topic_that_lost_messages_stops_the_query(spark: SparkSession, tmp_path: Path) -> None:

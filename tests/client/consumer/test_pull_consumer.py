@@ -12,6 +12,7 @@ import pytest
 from raptormq.client import (
     ClientConfig,
     ConsumeFromWhere,
+    Consumer,
     Message,
     MessageExt,
     MessageQueue,
@@ -139,6 +140,19 @@ async def test_progress_is_committed_and_found_again(tmp_path: Path) -> None:
             again.assign(queues)
             while [again.position(queue) for queue in queues] != [40, 40]:
                 assert await again.poll(0.1) == []
+
+
+async def test_members_of_the_group_are_its_consumers_with_heartbeats(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await fill(cluster, 1)
+        async with PullConsumer(name_servers=cluster.name_servers, group="g") as consumer:
+            assert await consumer.members(Q0) == []
+            member = Consumer("g", client_config=ClientConfig(cluster.name_servers, instance_name="member"))
+            member.subscribe("t")
+            async with member:
+                [client_id] = await consumer.members(Q0)
+                assert client_id.endswith("@member")
+            assert await consumer.members(Q0) == []
 
 
 @pytest.mark.parametrize("group", [None, "new"])

@@ -5,13 +5,13 @@ that restarts on Kubernetes often gets another address, which the name servers h
 a Dledger group does not serve (code 14), and the name servers have the address of the next one. If a broker reports
 that the topic does not exist, this is recorded for the route, because the topic may have been deleted.
 
-`OffsetRequests` queries the bounds of a queue, the offset of a time, and the committed offset of a group. An offset is
-kept together with the id of its topic (`QueueOffset`), and later requests name the id: after a topic was deleted and
-recreated, the same offset means another message (`raptormq.protocol.topic_ids`).
+`OffsetRequests` queries the bounds of a queue, the offset of a time, and the committed offset and the members of a
+group. An offset is kept together with the id of its topic (`QueueOffset`), and later requests name the id: after a
+topic was deleted and recreated, the same offset means another message (`raptormq.protocol.topic_ids`).
 
 See also: `cluster.routes` knows addresses; `consumer.pull_consumer` and `consumer.queue_reader` call brokers;
 `consumer.queue_reader` and `consumer.queue_bounds` query offsets; `consumer.offset_commits` commits them. Source:
-RocketMQ `findBrokerAddressInSubscribe`; `MQClientAPIImpl`, codes 14, 15, 29, 30 and 31.
+RocketMQ `findBrokerAddressInSubscribe`; `MQClientAPIImpl`, codes 14, 15, 29, 30, 31 and 38.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import NamedTuple, TypeVar
 from raptormq.client.cluster.metadata import require_success
 from raptormq.client.cluster.routes import ROUTE_ERRORS, RouteTable
 from raptormq.errors import ConnectError, ConnectionClosed, NoRoute, ServerError
+from raptormq.protocol.bodies.heartbeat import decode_consumer_ids
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import RemotingCommand, request
+from raptormq.protocol.headers.client import ConsumerGroupRequestHeader
 from raptormq.protocol.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -142,6 +144,14 @@ class OffsetRequests:
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return _decode_offset(response, address, None)
+
+    async def members(self, address: str, group: str) -> list[str]:
+        """Return the client ids of the members of a group that are connected to a broker."""
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group))
+        response = await self._pool.request(address, command, self._timeout)
+        if response.code == ResponseCode.SYSTEM_ERROR:  # the response for a group without members
+            return []
+        return decode_consumer_ids(require_success(response, address).body)
 
     async def commit(
         self, address: str, group: str, queue: MessageQueue, offset: int, topic_id: str | None = None

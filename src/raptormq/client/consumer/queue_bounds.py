@@ -74,6 +74,13 @@ class QueueQueries(InstanceClient):
         found = await self._call_broker(queue, lambda address: offsets.committed(address, group, queue))
         return None if found is None else found.offset
 
+    async def members(self, queue: MessageQueue) -> list[str]:
+        """Return the client ids of the group's members that are connected to the broker of a queue. Pull consumers are
+        no members. Raises the errors of `commit`, too.
+        """
+        offsets, group = self._started_instance().offsets, self._require_group()
+        return await self._call_broker(queue, lambda address: offsets.members(address, group))
+
     async def _call_broker(self, queue: MessageQueue, call: Callable[[str], Awaitable[T]]) -> T:
         return await call_broker(self._started_instance().routes, queue, call)
 
