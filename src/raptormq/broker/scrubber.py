@@ -10,6 +10,12 @@ next range to check, and a thread reads the bytes::
 The other copies are those of the members of a Dledger group, or of the master and the slaves of the same name. A broker
 without replication only reports damage.
 
+In a Dledger group, the checked records are also compared with those of the other members, because their CRCs cover the
+bodies alone (:mod:`raptormq.broker.replication.copy_comparison`)::
+
+    checked range --digest--> another member --differs--> all copies --vote--> own copy: damage, repaired as above
+                                                                    `-------> other copies, or no majority: reported
+
 A place that somebody else has found damaged is checked at once, also in the open segment, and without regard to the
 rate: a consumer that has read it, a member that requested it, or a follower that has refused it. Until damage is
 repaired, reads of it fail (:class:`~raptormq.storage.read.KnownDamage`). They skip it when no copy is valid.
@@ -23,6 +29,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import SystemRandom
+from typing import Protocol
 
 from raptormq.broker.config import StorageSettings
 from raptormq.broker.in_thread import run_to_completion
@@ -30,7 +37,7 @@ from raptormq.broker.service import cancel_and_wait
 from raptormq.errors import NoValidCopy, RaptorMQError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.replication import MAX_DAMAGED, Damage, ReplicationState
-from raptormq.storage.maintenance import ScrubSchedule
+from raptormq.storage.maintenance import Difference, DifferingRanges, ScrubSchedule
 from raptormq.storage.records import DamagedRange
 from raptormq.storage.store import MessageStore
 from raptormq.transport.timing import wait_event
@@ -42,6 +49,7 @@ _IDLE_MS = 1_000
 _FAILED_MS = 60_000
 _MAX_SUSPECTS = 1_000
 _SOUND_MS = 600_000
+_CONTRADICTED = "a majority of the group has another record, with other bytes outside of the body"
 _SUSPECT_BYTES = 1 << 20
 """Maximum number of bytes that one report makes the scrub check at once, besides the first record."""
 
@@ -51,6 +59,25 @@ Fetch = Callable[[int, int], Awaitable[bytes]]
 """
 HandOver = Callable[[], Awaitable[None]]
 """Makes the broker lead whose copy was fetched last, if this broker leads."""
+
+
+class Comparison(Protocol):
+    """Compares the copies of the log of a group."""
+
+    async def is_equal(self, begin: int, end: int, digest: str) -> bool | None:
+        """Return whether the records of ``[begin, end)``, which have this digest, are equal on another member; None if
+        no other member can compare them now.
+        """
+
+    async def differences(self, begin: int, end: int) -> list[Difference]:
+        """Return the records of ``[begin, end)`` of which members have different copies. Raises
+        :class:`RaptorMQError` if this member cannot compare them now.
+        """
+
+    async def agreed(self, begin: int, end: int) -> bytes:
+        """Return the record ``[begin, end)`` that a majority of the group has. Raises :class:`RaptorMQError` if none
+        has equal copies now.
+        """
 
 
 class Scrubber:
@@ -63,6 +90,7 @@ class Scrubber:
         fetch: Fetch | None,
         clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         hand_over: HandOver | None = None,
+        comparison: Comparison | None = None,
     ) -> None:
         """Create the scrub.
 
@@ -72,11 +100,14 @@ class Scrubber:
             fetch: reads other copies; None if there is none for repairs.
             clock: returns monotonic ms.
             hand_over: called when damage cannot be repaired on this disk, although another copy is valid.
+            comparison: compares the copies of a group; None for other brokers.
         """
         self._store = store
         self._settings = settings
         self._fetch = fetch
         self._hand_over = hand_over
+        self._comparison = comparison
+        self._differing = DifferingRanges()
         self._clock = clock
         self._suspects: deque[tuple[int, int]] = deque()
         """Offset and size of the places that must be checked at once."""
@@ -86,7 +117,7 @@ class Scrubber:
         store.damage.found = self._read_failed
         self._schedule = ScrubSchedule(SystemRandom(), store.config.segment_size)
         self._task: asyncio.Task[None] | None = None
-        self._checked_bytes = 0
+        self._checked_bytes = self._compared_bytes = 0
         self._found = 0
         self._repaired = 0
 
@@ -116,6 +147,11 @@ class Scrubber:
             self._suspects.append(place)
             self._woken.set()
 
+    def copies_differ(self, begin: int, end: int) -> None:
+        """Compare the copies of ``[begin, end)`` of the log at once, because another member has other records there."""
+        self._differing.suspect(self._clock(), begin, end)
+        self._woken.set()
+
     def _read_failed(self, offset: int, size: int) -> bool:
         """Check a record that a read has found damaged. Return whether another copy may repair it."""
         checked_ms = self._sound.get(offset)
@@ -126,13 +162,11 @@ class Scrubber:
         return self._fetch is not None
 
     def report(self, state: ReplicationState) -> ReplicationState:
-        """Return the status of this broker with the unrepaired damage."""
+        """Return the status of this broker with the unrepaired damage, and with a remark on copies that differ."""
         found = self.damaged[:MAX_DAMAGED]
-        if not found:
-            return state
-        return replace(
-            state, damaged=tuple(Damage(state.member, each.offset, each.size, each.reason) for each in found)
-        )
+        damaged = tuple(Damage(state.member, each.offset, each.size, each.reason) for each in found)
+        remark = "; ".join(filter(None, (state.remark, _remark(self._differing.differences))))
+        return replace(state, damaged=damaged, remark=remark)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return the gauges for Prometheus as name -> (help text, value)."""
@@ -140,6 +174,14 @@ class Scrubber:
             "scrub_checked_bytes_total": (
                 "Bytes of closed segments of the log that were checked",
                 float(self._checked_bytes),
+            ),
+            "scrub_compared_bytes_total": (
+                "Bytes of closed segments of the log that were compared with the copy of another member",
+                float(self._compared_bytes),
+            ),
+            "scrub_differing_bytes": (
+                "Size of the records that differ between members of the group and are not repaired",
+                float(sum(each.size for each in self._differing.differences)),
             ),
             "scrub_passes_total": ("Checks of the whole log that were completed", float(self._schedule.passes)),
             "scrub_damage_found_total": ("Damaged ranges that checks of the log have found", float(self._found)),
@@ -173,6 +215,10 @@ class Scrubber:
         if self._suspects:
             await self._check_suspect(*self._suspects.popleft())
         is_due = await self._check_next()
+        if self._comparison is not None:
+            place = self._differing.next_due(self._clock(), self._store.start_offset)
+            if place is not None:
+                await self._compare(*place, self._comparison)
         self._publish()
         if self._fetch is not None and (damage := self._schedule.next_repair(self._clock())) is not None:
             await self._repair(damage, self._fetch)
@@ -206,7 +252,24 @@ class Scrubber:
             result = await run_to_completion(lambda: segments.check(begin, limit))
             self._checked_bytes += result.reached - begin
             self._log(self._schedule.checked(self._clock(), begin, result.reached, result.damaged, settings.scrub_rate))
+            if self._comparison is not None and result.digest:
+                is_equal = await self._comparison.is_equal(begin, result.reached, result.digest)
+                self._compared_bytes += 0 if is_equal is None else result.reached - begin
+                if is_equal is False:
+                    self.copies_differ(begin, result.reached)
         return due is not None
+
+    async def _compare(self, begin: int, end: int, comparison: Comparison) -> None:
+        """Vote on the records of a range whose copies differ."""
+        try:
+            found = await comparison.differences(begin, end)
+        except RaptorMQError as error:
+            logger.info("the copies of [%d, %d) of the commit log differ, and are not compared: %s", begin, end, error)
+            return
+        own = [DamagedRange(each.offset, each.size, _CONTRADICTED) for each in found if each.is_own]
+        self._log(self._schedule.contradicted(self._clock(), own))
+        for each in self._differing.compared((begin, end), [each for each in found if not each.is_own]):
+            logger.error("%s", _text(each))
 
     def _log(self, new: list[DamagedRange]) -> None:
         self._found += len(new)
@@ -218,6 +281,8 @@ class Scrubber:
 
     async def _repair(self, damage: DamagedRange, fetch: Fetch) -> None:
         at, end = damage.offset, damage.offset + damage.size
+        if self._comparison is not None and self._schedule.is_contradicted(damage):
+            fetch = self._comparison.agreed
         try:
             while at < end:
                 data = await fetch(at, end)
@@ -240,6 +305,22 @@ class Scrubber:
     async def _repair_piece(self, begin: int, limit: int, data: bytes) -> int:
         segments = self._store.closed_segments()
         return await run_to_completion(lambda: segments.repair(begin, limit, data))
+
+
+def _text(difference: Difference) -> str:
+    place = f"the copies of {', '.join(difference.members)} of {difference.size} bytes of the commit log"
+    if difference.is_decided:
+        return f"{place} at offset {difference.offset} are damaged: a majority of the group has other records"
+    return (
+        f"{place} at offset {difference.offset} differ, and no majority of the group has equal originals: none is"
+        " changed"
+    )
+
+
+def _remark(found: list[Difference]) -> str:
+    if not found:
+        return ""
+    return _text(found[0]) if len(found) == 1 else f"{_text(found[0])} (records that differ: {len(found)})"
 
 
 def _contains(ranges: list[DamagedRange], offset: int) -> bool:

@@ -219,9 +219,10 @@ def assemble(
         config.storage,
         None if other_copies is None else other_copies.fetch,
         hand_over=None if replication is None else replication.lead_elsewhere,
+        comparison=None if replication is None else replication.copies,
     )
     if replication is not None:
-        replication.attach_scrub(scrubber.suspect)
+        replication.attach_scrub(scrubber.suspect, scrubber.copies_differ)
     resets = ResetHandlers(store, core.topics, core.groups, core.registry, core.resets, pulls, core.barrier, config)
     areas: list[Handlers] = [
         *_sending(core, sends),

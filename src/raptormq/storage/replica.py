@@ -166,9 +166,10 @@ class Replica:
         """
         return self._parse(data, self._log.end_offset)
 
-    def write(self, offset: int, data: bytes, parsed: list[AppendResult] | None = None) -> None:
+    def write(self, offset: int, data: bytes, parsed: list[AppendResult] | None = None) -> list[AppendResult]:
         """Append a range that the leader sent to the log, after validating each of its records. ``parsed`` is the
-        result of :meth:`parse` for the range, if the caller has it. If an error is raised, nothing is written.
+        result of :meth:`parse` for the range, if the caller has it. Return that result. If an error is raised, nothing
+        is written.
 
         Raises:
             ValueError: the range does not begin at the end of the log, or this member is the leader.
@@ -188,6 +189,7 @@ class Replica:
         for batch in waiting:
             self._dispatcher.submit(batch)
         self._parts.flusher.appended()
+        return parsed
 
     def _until_metadata(self, batches: list[AppendResult]) -> list[AppendResult]:
         """Return the batches that can be assigned to queues now: those up to the first record of

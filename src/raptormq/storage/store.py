@@ -428,6 +428,10 @@ class MessageStore:
         """
         return read_log(self._log, begin, end, wait=wait)
 
+    def age_ms(self, store_timestamp: int) -> int:
+        """Return how long ago a record with this store time was stored, by the clock of this machine."""
+        return self._clock() - store_timestamp
+
     def closed_segments(self) -> ClosedSegments:
         """Return the segments that are complete, dispatched and flushed, for one check or repair in a thread."""
         return ClosedSegments(self._log, min(self._dispatcher.dispatched_offset, self._log.flushed_offset))

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from raptormq.broker.replication.codec import decode, encode_head, header_of
+from raptormq.broker.replication.copied_ranges import CopiedRanges
 from raptormq.broker.replication.fixed_settings import FixedSettings
-from raptormq.broker.replication.links import Inbox, Links
+from raptormq.broker.replication.links import Inbox, Links, LogRange
 from raptormq.broker.replication.log_history import LogHistory
-from raptormq.errors import BodyError
+from raptormq.errors import BodyError, ServerError, StorageError
 from raptormq.protocol.bodies.replication import ReplicationState
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
@@ -40,6 +41,7 @@ from raptormq.raft import (
     VoteResponse,
 )
 from raptormq.storage.fs import PagesMissing
+from raptormq.storage.maintenance import Copy
 from raptormq.transport.connection import Connection
 from raptormq.transport.pool import ConnectionPool
 from raptormq.transport.server import Server
@@ -101,6 +103,12 @@ class NoQueries:
         raise AssertionError("there is no request")
 
     async def read_range(self, begin: int, limit: int, most: int) -> bytes:
+        raise AssertionError("there is no request")
+
+    async def digest(self, place: LogRange, digest: str) -> str:
+        raise AssertionError("there is no request")
+
+    def copied(self, place: LogRange, size: int) -> CopiedRanges | None:
         raise AssertionError("there is no request")
 
 
@@ -360,3 +368,52 @@ async def test_messages_of_a_member_with_other_settings_are_dropped_and_those_wi
     assert receive(FixedSettings(1024).to_fields())
     assert receive({})
     assert inbox.difference == ""
+
+
+class LogOfThree(NoQueries):
+    """A member with three bytes of the log, of which it has copied the last one."""
+
+    async def read_range(self, begin: int, limit: int, most: int) -> bytes:
+        return b"abc"[begin:limit]
+
+    async def digest(self, place: LogRange, digest: str) -> str:
+        if place.log != "g:1:1":
+            raise StorageError("its log is another one")
+        return f"digest of {place.begin} to {place.limit}"
+
+    def copied(self, place: LogRange, size: int) -> CopiedRanges | None:
+        return CopiedRanges([(2, 3)]).within(place.begin, place.begin + size) if place.log == "g:1:1" else None
+
+
+class InboxOf020(Inbox):
+    """The port of a member of version 0.2.0, which ignores the fields of a comparison."""
+
+    async def _range_response(self, request: RemotingCommand) -> RemotingCommand:
+        for name in ("log", "digest"):
+            request.ext_fields.pop(name, None)
+        return await super()._range_response(request)
+
+
+@pytest.mark.parametrize("kind", [Inbox, InboxOf020])
+async def test_copies_are_compared_with_optional_fields_of_the_request_for_a_range(kind: type[Inbox]) -> None:
+    inbox = kind("n1", "g", {"n0": ""}, lambda _: None, lambda *_: None, LogOfThree())
+    server = Server(inbox, "127.0.0.1", 0)
+    await server.start()
+    nothing: Any = None
+    links = Links("g", {"n1": f"127.0.0.1:{server.port}"}, nothing, nothing)
+    try:
+        assert await links.read_range("n1", 0, 3) == b"abc"
+        for begin, copied in ((0, ((2, 3),)), (2, ((2, 3),))):
+            votes = copied if kind is Inbox else None
+            assert await links.read_copy("n1", LogRange(begin, 3, "g:1:1")) == Copy(b"abc"[begin:], votes)
+        assert await links.read_copy("n1", LogRange(0, 1, "g:1:1")) == Copy(b"a", () if kind is Inbox else None)
+        assert await links.read_copy("n1", LogRange(0, 3, "of another group")) == Copy(b"abc", None)
+        digest = await links.digest("n1", LogRange(0, 3, "g:1:1"), "own")
+        assert digest == ("digest of 0 to 3" if kind is Inbox else "")
+        if kind is Inbox:
+            with pytest.raises(ServerError, match="its log is another one"):
+                await links.digest("n1", LogRange(0, 3, "of another group"), "own")
+    finally:
+        await links.close()
+        await inbox.stop()
+        await server.stop()

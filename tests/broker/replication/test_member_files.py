@@ -26,10 +26,19 @@ def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
     files = MemberFiles(tmp_path, boot="b")
     files.save(STATE, ENTRIES, sync_flush=False)
     promises = (MemberPromise("n1", 1 << 61, Promise(3, 4, 4, Position(1200, 4))),)
-    files.save_progress(Progress(Position(1200, 4), 9, promises=promises))
+    progress = Progress(Position(1200, 4), 9, promises=promises, copied=((0, 700), (1 << 40, 1 << 41)))
+    files.save_progress(progress)
     found = MemberFiles(tmp_path, boot="b").load()
     assert (found.hard_state, found.entries) == (STATE, ENTRIES)
-    assert MemberFiles(tmp_path).load_progress() == Progress(Position(1200, 4), 9, promises=promises)
+    assert MemberFiles(tmp_path).load_progress() == progress
+    files.save_progress(progress._replace(copied=()))
+    assert MemberFiles(tmp_path).load_progress() == progress._replace(copied=())
+
+
+def test_progress_of_0_2_0_does_not_show_what_was_copied(tmp_path: Path) -> None:
+    value = {"offset": 1200, "entries": 4, "tablesOffset": 9, "historyEnd": 0, "promises": []}
+    (tmp_path / "dledgerCommit.json").write_bytes(dump_pretty(with_checksum(value)))
+    assert MemberFiles(tmp_path).load_progress() == Progress(Position(1200, 4), 9, copied=None)
 
 
 def test_begin_and_lost_range_are_found_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raptormq.errors import NoValidCopy, RecordError, StorageError
+from raptormq.protocol.record import BLANK_BYTES
 from raptormq.storage import MessageStore
 from raptormq.storage.records import DamagedRange
 from tests.storage.memory_filesystem import MemoryFile, MemoryFileSystem
@@ -18,6 +19,7 @@ from tests.storage.stores import SEGMENT_BYTES, message, open_store
 
 SIZES = [1, 90, 400, 700, 30]
 COUNT = 40
+_BODY_AT, _BORN_AT = 88, 40
 
 
 def filled(volume: MemoryFileSystem) -> tuple[MessageStore, list[tuple[int, int]]]:
@@ -71,6 +73,30 @@ def test_an_intact_log_is_checked_up_to_the_open_segment(piece: int) -> None:
     assert check(store, piece) == []
     assert 0 < store.end_offset - store.closed_segments().end <= SEGMENT_BYTES
     assert store.closed_segments().end % SEGMENT_BYTES == 0
+
+
+@pytest.mark.parametrize("piece", [1, 300, 10_000])
+def test_the_digest_of_a_check_is_that_of_the_records_alone(piece: int) -> None:
+    volume = MemoryFileSystem()
+    store, places = filled(volume)
+    at, end = 0, store.closed_segments().end
+    while at < end:
+        result = store.closed_segments().check(at, at + piece)
+        records = [(offset, offset + size) for offset, size in places if at <= offset < result.reached]
+        whole = store.closed_segments().check(at, result.reached)
+        assert whole == result
+        filler = records[-1][1] if records else at
+        if filler + BLANK_BYTES < result.reached:
+            flip(volume, store, filler + BLANK_BYTES)
+        assert store.closed_segments().check(at, result.reached).digest == result.digest
+        for begin, _ in records:
+            flip(volume, store, begin + _BORN_AT)
+            assert store.closed_segments().check(at, result.reached).digest not in ("", result.digest)
+            flip(volume, store, begin + _BORN_AT)
+        assert store.closed_segments().check(at, result.reached).digest == result.digest
+        at = result.reached
+    flip(volume, store, places[0][0] + _BODY_AT)
+    assert store.closed_segments().check(0, end).digest == ""
 
 
 def test_what_is_not_dispatched_or_not_flushed_is_not_checked() -> None:
@@ -201,7 +227,7 @@ def test_a_segment_that_retention_has_deleted_meanwhile_is_no_damage() -> None:
     store, _ = filled(volume)
     segments = store.closed_segments()
     volume.remove(f"/store/commitlog/{0:020d}")
-    assert segments.check(0, 100) == (SEGMENT_BYTES, [])
+    assert segments.check(0, 100) == (SEGMENT_BYTES, [], "")
 
 
 @pytest.mark.parametrize("piece", [1, 5, 60, 10_000])

@@ -113,3 +113,19 @@ def test_a_repair_is_due_at_once_and_then_after_a_while() -> None:
     assert found.next_repair(5 + RETRY_MS - 1) is None
     found.repaired(one)
     assert found.next_repair(5 + RETRY_MS) == two
+
+
+def test_damage_that_only_other_copies_show_is_known_until_it_is_repaired_or_deleted() -> None:
+    found = schedule()
+    first, second = DamagedRange(100, 20, "contradicted"), DamagedRange(300, 20, "contradicted")
+    assert found.contradicted(0, [first, second]) == [first, second]
+    assert found.contradicted(1, [first]) == []
+    assert found.found(2, 0, 1000, []) == []
+    assert found.damaged == [first, second], "a check sees valid records there"
+    assert found.next_repair(2) == first
+    assert found.is_contradicted(first)
+    found.repaired(first)
+    assert not found.is_contradicted(first)
+    assert found.damaged == [second]
+    found.next_check(3, 2 * SEGMENT, 3 * SEGMENT, RATE, HOUR_MS)
+    assert found.damaged == []

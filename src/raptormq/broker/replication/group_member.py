@@ -37,6 +37,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from raptormq.broker.replication.catch_up import CatchUp
+from raptormq.broker.replication.copied_ranges import CopiedRanges
 from raptormq.broker.replication.duplicate_ids import DuplicateIdDetector
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
@@ -69,6 +70,7 @@ from raptormq.raft import (
     Status,
     Truncate,
 )
+from raptormq.storage.queue import AppendResult
 from raptormq.storage.records import valid_end
 from raptormq.storage.replica import Replica
 from raptormq.storage.store import MessageStore
@@ -80,6 +82,9 @@ T = TypeVar("T")
 RESTART_S = 1.0
 """Time in seconds that a member waits after a disk error before it restarts."""
 _SAVE_PROGRESS_MS = 2_000
+_LATE_MS = 60_000
+"""Age in ms from which on a received record counts as copied from the disk of the leader. It covers the difference
+between the clocks of two machines; within it no disk loses a record that it still has in memory."""
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
@@ -210,6 +215,8 @@ class GroupMember:
         self._hard_state, self._entries = state.hard_state, state.entries
         if self.left:
             logger.error("%s", self.left)
+        unknown_from = 0 if progress.copied is None else progress.commit.offset
+        self._add_copied(unknown_from, self._store.end_offset)
         self._replica.group_begin = state.hard_state.begin.offset
         dispatched = self._replica.dispatched_offset
         self._replica.knows_topics = progress.history_end <= dispatched != self._store.start_offset
@@ -524,10 +531,16 @@ class GroupMember:
         size = effect.end - effect.start
         data = bytes(memoryview(effect.data)[effect.skip : effect.skip + size])
         try:
-            self._replica.write(effect.start, data)
+            written = self._replica.write(effect.start, data)
         except RecordError as error:
             self._refuse(effect.start, data, error)
             raise
+        if self._is_late(written):
+            self._add_copied(effect.start, effect.end)
+
+    def _is_late(self, written: list[AppendResult]) -> bool:
+        oldest = next((batch.store_timestamps[0] for batch in written if batch.sizes), None)
+        return oldest is not None and self._store.age_ms(oldest) > _LATE_MS
 
     def _refuse(self, start: int, data: bytes, error: RecordError) -> None:
         """Record that the leader has sent a range with a damaged record."""
@@ -557,6 +570,51 @@ class GroupMember:
     def _confirm(self) -> None:
         if self._replica.knows_topics:
             self._replica.confirm(self._unconfirmed)
+
+    # --- the own copy of the log ---
+
+    @property
+    def _copied(self) -> CopiedRanges:
+        return CopiedRanges(self._progress.copied or ())
+
+    def _add_copied(self, begin: int, end: int) -> None:
+        start = self._store.start_offset
+        copied = self._copied.with_range(begin, end).within(start, max(start, end, self._store.end_offset))
+        self._progress = self._progress._replace(copied=copied.ranges)
+
+    async def note_copied(self, begin: int, end: int) -> None:
+        """Note that ``[begin, end)`` of the log is about to be overwritten with the copy of another member. The note is
+        durable on return, unless the log of the broker has a warning.
+        """
+        self._add_copied(begin, end)
+        while self._saving is not None:
+            await asyncio.wait([self._saving])
+        await asyncio.wait([self._start_saving()])
+
+    def copied(self, begin: int, end: int) -> CopiedRanges:
+        """Return the parts of ``[begin, end)`` that this member has copied from the disk of another one. It has
+        received the others when they were new, or has written them as the leader.
+        """
+        own = self._hard_state.incarnation
+        joined = next(
+            (
+                entry.offset
+                for entry in self._entries
+                if entry.configuration is not None
+                and (member := entry.configuration.get(self.id)) is not None
+                and member.incarnation == own
+            ),
+            end,
+        )
+        return self._copied.with_range(0, joined).within(begin, end)
+
+    def log_identity(self, end: int) -> str:
+        """Return a text that two members have in common only if their logs are those of one group and equal up to the
+        committed offset ``end``, as far as they were written correctly.
+        """
+        count = sum(entry.offset < end for entry in self._entries)
+        term = self._entries[count - 1].term if count else 0
+        return f"{self._hard_state.group}:{term}:{count}"
 
     # --- flushing ---
 
@@ -777,7 +835,11 @@ class GroupMember:
         self._collect_promises()
         self._progress = self._progress._replace(tables_offset=self.tables_offset())
         if self._progress != self._saved_progress:
-            self._saving = asyncio.get_running_loop().create_task(self._write_progress(self._progress))
+            self._start_saving()
+
+    def _start_saving(self) -> asyncio.Task[None]:
+        self._saving = saving = asyncio.get_running_loop().create_task(self._write_progress(self._progress))
+        return saving
 
     def _collect_promises(self) -> None:
         if self._raft is not None:

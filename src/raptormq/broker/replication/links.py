@@ -20,6 +20,12 @@ header fields are ``group`` and the log offsets ``begin`` and ``limit``. The bod
 sender and the receiver validate the records. An error response with the field ``lacks`` says that the copy of the
 sender has no valid records there; other errors are temporary, or come from an earlier release.
 
+The same request compares copies (:mod:`~raptormq.broker.replication.copy_comparison`). Two optional header fields are
+added to it: ``log``, the identity of the sender's log up to ``limit``, and ``digest``, the digest of its records of the
+range. The response to a request with a digest has the own one in the field ``digest`` and no body. The response to one
+with ``log`` alone has the records, and the field ``copied`` lists those that are no originals, such as ``0-700``. It is
+absent if the member does not vote. Version 0.2.0 does not know the fields: it sends records, without ``copied``.
+
 The host name of a member is resolved for every new connection. If the address of a member has changed or its machine
 is down, the kernel closes the connection for lack of acknowledgements (TCP_USER_TIMEOUT). The next connection uses the
 new address.
@@ -32,9 +38,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from raptormq.broker.replication.codec import decode, encode_head, header_of
+from raptormq.broker.replication.copied_ranges import CopiedRanges
 from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.group_member import InThread
 from raptormq.broker.replication.log_history import LogHistory
@@ -48,6 +55,7 @@ from raptormq.protocol.headers.replication import DescribeReplicationRequestHead
 from raptormq.protocol.signing import Credentials, CredentialSource
 from raptormq.raft import Append, AppendResponse, Message
 from raptormq.storage.fs import Buffer, PagesMissing
+from raptormq.storage.maintenance import Copy
 from raptormq.storage.replica import Replica
 from raptormq.transport.connection import Connection
 from raptormq.transport.limits import ConnectionLimits
@@ -67,12 +75,27 @@ _HISTORY_S = 2.0
 RANGE_BYTES = 1 << 20
 """Maximum size of one response to READ_LOG_RANGE, unless a single record is longer."""
 _RANGE_S = 10.0
+_COMPARE_S = 5.0
 _MAX_ANSWERING = 16
 """Maximum number of requests of other members that are answered at the same time."""
 _GROUP = "group"
 _RESTARTING = "restarting"
 _BEGIN, _LIMIT, _LACKS = "begin", "limit", "lacks"
+_LOG, _DIGEST, _COPIED = "log", "digest", "copied"
 _QUERIES = (RequestCode.DESCRIBE_REPLICATION, RequestCode.GET_LOG_HISTORY, RequestCode.READ_LOG_RANGE)
+
+
+class LogRange(NamedTuple):
+    """A range of the log to compare."""
+
+    begin: int
+    limit: int
+    log: str
+    """Identity of the log of the member that compares (:meth:`GroupMember.log_identity`)."""
+
+    def fields(self) -> dict[str, str]:
+        """Return the header fields of a request."""
+        return {_BEGIN: str(self.begin), _LIMIT: str(self.limit), _LOG: self.log}
 
 
 class Links:
@@ -161,7 +184,7 @@ class Links:
 
     async def history(self, member: str) -> LogHistory:
         """See :class:`~raptormq.broker.replication.group_member.Outbox`."""
-        return LogHistory.from_json(await self._ask(member, RequestCode.GET_LOG_HISTORY, {}, _HISTORY_S))
+        return LogHistory.from_json((await self._ask(member, RequestCode.GET_LOG_HISTORY, {}, _HISTORY_S)).body)
 
     async def read_range(self, member: str, begin: int, limit: int) -> bytes:
         """Request the records of the log from ``begin`` on that end at or before ``limit`` from another member, at most
@@ -172,17 +195,40 @@ class Links:
             RaptorMQError: the member did not respond, or has not sent the records for another reason.
         """
         fields = {_BEGIN: str(begin), _LIMIT: str(limit)}
-        return await self._ask(member, RequestCode.READ_LOG_RANGE, fields, _RANGE_S)
+        return (await self._ask(member, RequestCode.READ_LOG_RANGE, fields, _RANGE_S)).body
 
-    async def _ask(self, member: str, code: int, fields: dict[str, str], seconds: float) -> bytes:
-        """Return the body of the response to a request about the group."""
+    async def digest(self, member: str, place: LogRange, digest: str) -> str:
+        """Request the digest of the records of a range from another member, which compares it with ``digest``. Return
+        an empty text if its release does not know digests.
+
+        Raises:
+            NoValidCopy: the copy of the member is damaged there, or does not contain the range.
+            RaptorMQError: the member did not respond, or cannot compare the range now.
+        """
+        fields = place.fields() | {_DIGEST: digest}
+        return (await self._ask(member, RequestCode.READ_LOG_RANGE, fields, _COMPARE_S)).ext_fields.get(_DIGEST, "")
+
+    async def read_copy(self, member: str, place: LogRange) -> Copy:
+        """Request the records of a range from another member for a comparison. Limit and errors are those of
+        :meth:`read_range`. A member of a release that does not compare copies does not vote.
+        """
+        response = await self._ask(member, RequestCode.READ_LOG_RANGE, place.fields(), _COMPARE_S)
+        copied = response.ext_fields.get(_COPIED)
+        return Copy(response.body, None if copied is None else CopiedRanges.from_text(copied).ranges)
+
+    def is_connected(self, member: str) -> bool:
+        """Return whether a connection to another member is open."""
+        return self._pool.open_connection(self._addresses.get(member, "")) is not None
+
+    async def _ask(self, member: str, code: int, fields: dict[str, str], seconds: float) -> RemotingCommand:
+        """Return the response to a request about the group."""
         address = self._addresses.get(member, "")
         response = await self._pool.request(address, RemotingCommand(code, {_GROUP: self._group} | fields), seconds)
         if response.code != ResponseCode.SUCCESS:
             if _LACKS in response.ext_fields:
                 raise NoValidCopy(response.remark or "")
             raise ServerError(response.code, response.remark or "", address)
-        return response.body
+        return response
 
     async def close(self) -> None:
         """Close the connections."""
@@ -354,6 +400,16 @@ class Queries(Protocol):
     async def read_range(self, begin: int, limit: int, most: int) -> bytes:
         """Return validated records of closed segments. Raises :class:`StorageError` if there are none."""
 
+    async def digest(self, place: LogRange, digest: str) -> str:
+        """Return the digest of the records of a range, and compare it with that of another member. Raises
+        :class:`StorageError` if the range cannot be compared.
+        """
+
+    def copied(self, place: LogRange, size: int) -> CopiedRanges | None:
+        """Return the parts of the first ``size`` bytes of a range that are no originals; None if this member does not
+        vote, because its log is not the one of that identity.
+        """
+
 
 class Inbox:
     """Handles the messages of other members (RequestHandler)."""
@@ -478,13 +534,26 @@ class Inbox:
 
     async def _send_range(self, connection: Connection, request: RemotingCommand) -> None:
         try:
-            begin, limit = (parse_integer(request.ext_fields.get(name)) for name in (_BEGIN, _LIMIT))
-            response = response_to(request, body=await self._queries.read_range(begin, limit, RANGE_BYTES))
+            response = await self._range_response(request)
         except (BodyError, StorageError) as error:
             response = failure(request, error)
             if isinstance(error, NoValidCopy):
                 response.ext_fields[_LACKS] = "true"
         answer(connection, request, response)
+
+    async def _range_response(self, request: RemotingCommand) -> RemotingCommand:
+        fields = request.ext_fields
+        begin, limit = (parse_integer(fields.get(name)) for name in (_BEGIN, _LIMIT))
+        log, digest = fields.get(_LOG, ""), fields.get(_DIGEST)
+        if digest is not None:
+            response = response_to(request)
+            response.ext_fields[_DIGEST] = await self._queries.digest(LogRange(begin, limit, log), digest)
+            return response
+        response = response_to(request, body=await self._queries.read_range(begin, limit, RANGE_BYTES))
+        place = LogRange(begin, limit, log)
+        if log and (copied := self._queries.copied(place, len(response.body))) is not None:
+            response.ext_fields[_COPIED] = copied.to_text()
+        return response
 
     async def stop(self) -> None:
         """Cancel the responses in progress."""

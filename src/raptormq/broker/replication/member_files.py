@@ -25,12 +25,13 @@ version 0.2.0 ignores it.
 member confirms more records after its start::
 
     {"offset": 1200, "entries": 4, "tablesOffset": 12, "historyEnd": 700,
-     "promises": [["n1", 78, [3, 4, 4, [1200, 4]]], ...], "crc32": 123}
+     "promises": [["n1", 78, [3, 4, 4, [1200, 4]]], ...], "copied": [[0, 700], ...], "crc32": 123}
 
 ``tablesOffset`` is the queue offset of the first table record that a start applies again
 (:mod:`~raptormq.broker.replication.table_records`). ``historyEnd`` is ``end`` of the last history received
 (:mod:`~raptormq.broker.replication.log_history`). ``promises`` contains the promises of other members
-(:attr:`raptormq.raft.Saved.promises`).
+(:attr:`raptormq.raft.Saved.promises`). ``copied`` lists the ranges below ``offset`` that this member has copied from
+the disk of another one (:mod:`~raptormq.broker.replication.copied_ranges`); version 0.2.0 does not write it.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class Progress(NamedTuple):
     tables_offset: int = 0
     history_end: int = 0
     promises: tuple[MemberPromise, ...] = ()
+    copied: tuple[tuple[int, int], ...] | None = None
+    """Copied ranges of the log below ``commit``; None if they are unknown."""
 
 
 class MemberFiles:
@@ -215,13 +218,15 @@ class MemberFiles:
         Raises:
             OSError: the save failed. The file has its old or its new contents.
         """
-        value = {
+        value: dict[str, Any] = {
             "offset": progress.commit.offset,
             "entries": progress.commit.entries,
             "tablesOffset": progress.tables_offset,
             "historyEnd": progress.history_end,
             "promises": to_json(progress.promises),
         }
+        if progress.copied is not None:
+            value["copied"] = [list(each) for each in progress.copied]
         self._progress.save_bytes(dump_pretty(with_checksum(value)))
 
 
@@ -265,4 +270,7 @@ def _state(value: dict[str, Any]) -> MemberState:
 def _progress(value: dict[str, Any]) -> Progress:
     commit = Position(parse_integer(value["offset"]), parse_integer(value["entries"]))
     tables_offset, history_end = (parse_integer(value.get(name, 0)) for name in ("tablesOffset", "historyEnd"))
-    return Progress(commit, tables_offset, history_end, promises_from(value.get("promises", [])))
+    copied = None
+    if "copied" in value:
+        copied = tuple((parse_integer(begin), parse_integer(end)) for begin, end in list_at(value, "copied"))
+    return Progress(commit, tables_offset, history_end, promises_from(value.get("promises", [])), copied)

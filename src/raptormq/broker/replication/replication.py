@@ -13,11 +13,13 @@ from random import SystemRandom
 from typing import Any
 
 from raptormq.broker.config import BrokerConfig
+from raptormq.broker.replication.copied_ranges import CopiedRanges
+from raptormq.broker.replication.copy_comparison import CopyComparison
 from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.forwarding import Forwarding
 from raptormq.broker.replication.group_member import GroupMember, Listeners
 from raptormq.broker.replication.leader_port import LeaderPort, Ports
-from raptormq.broker.replication.links import Inbox, Links, Refusal
+from raptormq.broker.replication.links import Inbox, Links, LogRange, Refusal
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.refused_range import RefusedRange
@@ -140,6 +142,7 @@ class Replication:
         self.member = GroupMember(
             settings.self_id, options, store, files, self._links, _monotonic_ms, SystemRandom(), self._in_thread
         )
+        self.copies = CopyComparison(self.member, self._links, store, self._in_thread, self._suspect, self._is_valid)
         self.wants_restart = asyncio.Event()
         """Set when the broker must restart, because its store has to be emptied."""
         self._suspect_damage: Callable[[int, int], None] = lambda _offset, _size: None
@@ -174,9 +177,12 @@ class Replication:
         """Forward sends to the next leader after a transfer of leadership."""
         self._forwarding = forwarding
 
-    def attach_scrub(self, suspect: Callable[[int, int], None]) -> None:
-        """Call ``suspect`` with offset and size of a range of the log that may be damaged."""
+    def attach_scrub(self, suspect: Callable[[int, int], None], differs: Callable[[int, int], None]) -> None:
+        """Call ``suspect`` with offset and size of a range of the log that may be damaged, and ``differs`` with begin
+        and end of one whose copies differ.
+        """
         self._suspect_damage = suspect
+        self.copies.suspect = differs
 
     def _suspect(self, offset: int, size: int) -> None:
         self._suspect_damage(offset, size)
@@ -195,13 +201,15 @@ class Replication:
 
     async def read_range(self, begin: int, limit: int, most: int) -> bytes:
         """See :class:`~raptormq.broker.replication.links.Queries`."""
-        segments = self._store.closed_segments()
-        try:
-            data: bytes = await self._in_thread(lambda: segments.read_valid(begin, limit, most))
-        except StorageError:
-            self._suspect(begin, limit - begin)
-            raise
-        return data
+        return await self.copies.read_range(begin, limit, most)
+
+    async def digest(self, place: LogRange, digest: str) -> str:
+        """See :class:`~raptormq.broker.replication.links.Queries`."""
+        return await self.copies.digest(place, digest)
+
+    def copied(self, place: LogRange, size: int) -> CopiedRanges | None:
+        """See :class:`~raptormq.broker.replication.links.Queries`."""
+        return self.copies.copied(place, size)
 
     def _range_refused(self, refused: RefusedRange) -> None:
         if self._inquiry is None or self._inquiry.done():
@@ -229,13 +237,17 @@ class Replication:
         for member in sorted(others, key=lambda member: member != self.member.leader):
             try:
                 data = await self._links.read_range(member, begin, limit)
-                self._valid_copy = member
+                await self.member.note_copied(begin, begin + len(data))
+                self._is_valid(member)
                 return data
             except RaptorMQError as error:
                 failures.append(f"{member}: {error}")
                 all_lack = all_lack and isinstance(error, NoValidCopy)
         kind = NoValidCopy if all_lack else StorageError
         raise kind(f"no other member has sent this part of the log: {'; '.join(failures)}")
+
+    def _is_valid(self, member: str) -> None:
+        self._valid_copy = member
 
     async def lead_elsewhere(self) -> None:
         """Transfer leadership to the member whose copy was valid where this disk cannot be repaired."""

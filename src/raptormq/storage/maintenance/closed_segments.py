@@ -11,17 +11,19 @@ segment. The thread has its own files (:meth:`~raptormq.storage.log.CommitLog.de
 from the disk leave the page cache again, which belongs to producers and consumers.
 
 A record is damaged if its lengths, its offset or the CRC of its body are wrong. The CRC does not cover the topic, the
-properties and the other fields of a record, so a bit that flips there can go unnoticed.
+properties and the other fields of a record. A bit that flips there is found by comparison with other copies
+(:mod:`~raptormq.storage.maintenance.copy_vote`): a check returns a digest of the records, which is equal on all copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from typing import NamedTuple, TypeVar
 
 from raptormq.errors import NoValidCopy, RecordError, StorageError
-from raptormq.protocol.record import BLANK_MAGIC
+from raptormq.protocol.record import BLANK_BYTES, BLANK_MAGIC
 from raptormq.storage.log import CommitLog
 from raptormq.storage.records import (
     DamagedRange,
@@ -36,6 +38,7 @@ from raptormq.storage.records import (
 T = TypeVar("T")
 _HEAD_BYTES = 8
 _WALK_BYTES = 4 << 20
+_DIGEST_BYTES = 16
 _UNREADABLE = "the disk cannot read it"
 
 
@@ -45,6 +48,10 @@ class CheckResult(NamedTuple):
     reached: int
     """Log offset where the next check begins: the end of a record."""
     damaged: list[DamagedRange]
+    digest: str = ""
+    """Hash of the bytes of all checked records, in hexadecimal. The fillers at the end of segments are not part of it.
+    Empty if a record is damaged or was deleted meanwhile.
+    """
 
 
 class ClosedSegments:
@@ -74,7 +81,7 @@ class ClosedSegments:
         at = begin = self._record_begin(offset)
         damaged = list[DamagedRange]()
         while at < limit:
-            at, found = self._check(at, limit, self.settled_end)
+            at, found, _ = self._check(at, limit, self.settled_end)
             damaged += found
         return begin, CheckResult(at, damaged)
 
@@ -98,29 +105,39 @@ class ClosedSegments:
 
     def _check(self, begin: int, limit: int, end: int) -> CheckResult:
         """Check up to ``limit`` or somewhat beyond it, at most up to ``end``."""
-        at, damaged = begin, list[DamagedRange]()
+        at, damaged, is_deleted = begin, list[DamagedRange](), False
+        digest = blake2b(digest_size=_DIGEST_BYTES)
         while at < limit:
             segment_end = min(self._segment_end(at), end)
             try:
-                valid, is_cut = self._valid_end(at, min(limit, segment_end))
+                data = self._load(at, min(limit, segment_end))
+                valid, is_cut = valid_end(data, at, self._log.segment_size)
+                digest.update(self._records(data, at, valid))
                 if is_cut and at < valid < limit:
-                    return CheckResult(valid, damaged)
+                    at = valid
+                    break
                 if valid < min(limit, segment_end):
-                    valid, damage = self._next_record(valid, end)
+                    valid, damage = self._next_record(valid, end, digest.update)
                     damaged += damage
             except FileNotFoundError:
-                valid = segment_end
+                valid, is_deleted = segment_end, True
             except OSError as error:
                 damaged.append(DamagedRange(at, segment_end - at, f"{_UNREADABLE}: {error.strerror or error}"))
                 valid = segment_end
             at = valid
-        return CheckResult(at, damaged)
+        return CheckResult(at, damaged, "" if damaged or is_deleted else digest.hexdigest())
 
-    def _valid_end(self, begin: int, limit: int) -> tuple[int, bool]:
-        """Return the end of the last valid record of ``[begin, limit)``, ``begin`` if there is none, and whether the
-        record after it is cut by ``limit``.
-        """
-        return valid_end(self._load(begin, limit), begin, self._log.segment_size)
+    def _records(self, data: bytes, begin: int, end: int) -> bytes:
+        """Return the valid records of ``data``, which ends in a filler if ``end`` is the end of the segment."""
+        if end < self._segment_end(begin):
+            return data[: end - begin]
+        at = 0
+        while at + BLANK_BYTES <= len(data):
+            size, magic = peek(data, at)
+            if magic == BLANK_MAGIC:
+                break
+            at += size
+        return data[:at]
 
     def _load(self, begin: int, end: int) -> bytes:
         """Read bytes of one segment. Pages that were not in the page cache before are evicted from it."""
@@ -133,15 +150,16 @@ class ClosedSegments:
             file.evict(at, size)
         return bytes(data)
 
-    def _next_record(self, at: int, end: int) -> tuple[int, list[DamagedRange]]:
-        """Return the end of the valid record or filler at ``at``. If the bytes there are damaged, return the offset of
-        the next valid record, at most ``end``, and the damaged range before it.
+    def _next_record(self, at: int, end: int, add: Callable[[bytes], None]) -> tuple[int, list[DamagedRange]]:
+        """Return the end of the valid record or filler at ``at``, after a call of ``add`` with the record. If the bytes
+        there are damaged, return the offset of the next valid record, at most ``end``, and the damaged range before it.
         """
         if self._is_filler(at):
             return self._segment_end(at), []
         scanner = LogScanner(self._log, at)
         record = scanner.next_record()
         if record is not None and record.physical_offset == at:
+            add(self._load(at, at + record.size))
             return at + record.size, []
         found = min(end, record.physical_offset if record is not None else end)
         reason = scanner.damaged[0].reason if scanner.damaged else "no record follows"

@@ -10,7 +10,8 @@ check its newer segments. A pass ends when it has also checked the segments that
                                                       |------- third -------->|
 
 Checks are paced by bytes: each is followed by a pause of its size divided by the rate. Known damage stays known until
-it is repaired, until a later check finds valid records in its place, or until retention deletes it.
+it is repaired, until a later check finds valid records in its place, or until retention deletes it. Damage that only a
+comparison with other copies shows is not seen by a check, and stays known until it is repaired or deleted.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class ScrubSchedule:
         self._due_ms = 0
         self._repair_due: dict[DamagedRange, int] = {}
         self._without_copy: set[DamagedRange] = set()
+        self._contradicted: set[DamagedRange] = set()
+        """The known damage that no check finds, because only other copies contradict it."""
         self.passes = 0
         """Number of completed passes."""
 
@@ -107,12 +110,23 @@ class ScrubSchedule:
 
     def found(self, now_ms: int, begin: int, reached: int, damaged: list[DamagedRange]) -> list[DamagedRange]:
         """Note all damage in ``[begin, reached)``, and return that which was not known before."""
-        known = {each for each in self._repair_due if begin <= each.offset < reached}
+        known = {each for each in self._repair_due if begin <= each.offset < reached} - self._contradicted
         for each in known.difference(damaged):
             self.repaired(each)
         for each in damaged:
             self._repair_due.setdefault(each, now_ms)
         return [each for each in damaged if each not in known]
+
+    def contradicted(self, now_ms: int, damaged: list[DamagedRange]) -> list[DamagedRange]:
+        """Note damage that a comparison with other copies has found, and return that which was not known before."""
+        new = [each for each in damaged if each not in self._repair_due]
+        self._repair_due |= dict.fromkeys(new, now_ms)
+        self._contradicted.update(new)
+        return new
+
+    def is_contradicted(self, damage: DamagedRange) -> bool:
+        """Return whether only a comparison with other copies has found the damage."""
+        return damage in self._contradicted
 
     def next_repair(self, now_ms: int) -> DamagedRange | None:
         """Return the damage whose repair is due now, or None. Another attempt is due after :data:`RETRY_MS`."""
@@ -126,6 +140,7 @@ class ScrubSchedule:
         """Note that a range has valid records again."""
         self._repair_due.pop(damage, None)
         self._without_copy.discard(damage)
+        self._contradicted.discard(damage)
 
     def not_repaired(self, damage: DamagedRange, *, has_copy: bool) -> None:
         """Note a failed repair. ``has_copy`` is false if no copy of the log has valid records of the range."""
