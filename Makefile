@@ -54,8 +54,9 @@ coverage: install ## the same, and what they cover, which takes half as long aga
 	$(call UNIT_TESTS,1800,worksteal) --cov --cov-report=html:build/coverage
 	@echo "$$($(BIN)/coverage report --format=total) % of lines and branches covered, which ones: build/coverage/index.html"
 
-test-client: install ## our client against a broker in a process of its own (300 s)
+test-client: install ## our client against a broker in a process of its own, and the commands of the documentation (900 s)
 	$(call PYTEST,300) -m client tests/client
+	$(call PYTEST,600) --numprocesses=2 --dist=worksteal -m client tests/documentation
 
 test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (1500 s)
 	@$(INSTALL) commands cc

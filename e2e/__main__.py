@@ -31,6 +31,7 @@ from e2e import (
     dledger,
     drain,
     evidence,
+    guides,
     isolation,
     local_disks,
     master_slave,
@@ -144,6 +145,8 @@ def run(kubernetes: Kubernetes, *, spark: bool) -> None:
         operator_duties.leaves_the_brokers_alone(kubernetes)
     with step("a new image and configuration reach all brokers, one after the other"):
         operator_duties.rolls_a_change(kubernetes, image)
+    with step("the commands of the guides succeed"):
+        guides.commands_succeed(kubernetes)
     with step("deletions complete and keep the volume claims"):
         operator_duties.deletes_what_it_may(kubernetes)
     with step("a namespace is deleted with all its objects"):
@@ -207,7 +210,7 @@ def claims_of_earlier_clusters(kubernetes: Kubernetes) -> None:
 
 def members_of_a_group(kubernetes: Kubernetes) -> None:
     """Test a Dledger group that grows and shrinks."""
-    java_image = group_under_java_clients(kubernetes)
+    java_image = group_under_java_clients(kubernetes, from_one_copy=True)
     with step("three members become five, and three again, while Java clients are connected"):
         members.change_under_clients(kubernetes, java_image)
 
@@ -219,8 +222,10 @@ def security_of_a_group(kubernetes: Kubernetes) -> None:
         peer_security.changes_under_a_client(kubernetes, java_image)
 
 
-def group_under_java_clients(kubernetes: Kubernetes) -> str:
-    """Create a Kubernetes cluster with a Dledger group. Return the reference of the image of the Java client."""
+def group_under_java_clients(kubernetes: Kubernetes, *, from_one_copy: bool = False) -> str:
+    """Create a Kubernetes cluster with a Dledger group, which begins as a broker with `from_one_copy`. Return the
+    reference of the image of the Java client.
+    """
     image = build_broker_image()
     with step("build the image of the Java client"):
         java_image = build("e2e/java_client/build.sh", "raptormq-java-client:e2e", os.environ.get("JAVA_BASE_IMAGE"))
@@ -231,7 +236,7 @@ def group_under_java_clients(kubernetes: Kubernetes) -> str:
         brokers.make_namespace(kubernetes)
         chart_upgrade.install(kubernetes, image)
     with step("a Dledger group of three members becomes ready"):
-        dledger.becomes_ready(kubernetes)
+        dledger.becomes_ready(kubernetes, from_one_copy=from_one_copy)
     return java_image
 
 

@@ -7,14 +7,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from e2e import chart_upgrade, records, rules
+from e2e import chart_upgrade, documented, records, rules
 from e2e.errors import Failed
-from e2e.images import ROOT
 from e2e.kubernetes import Kubernetes
 from e2e.progress import say, step
 from e2e.sender import Sender
 
 NAMESPACE = "flights"
+TUTORIAL = "docs/tutorials/kubernetes.md"
 OPERATOR_NAMESPACE = chart_upgrade.OPERATOR_NAMESPACE
 CLUSTER = "brokercluster/demo"
 TOPIC = "topic/flights"
@@ -39,8 +39,7 @@ def install(kubernetes: Kubernetes, image: str) -> None:
     with step("the API server enforces the rules of the definitions"):
         say(f"{rules.check(kubernetes, NAMESPACE)} specs were put to it")
     with step("kubectl apply a BrokerCluster of 2 groups and a Topic of 8 queues, until both are ready"):
-        for name in ("cluster.yaml", "topic.yaml"):
-            kubernetes.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
+        documented.execute(kubernetes, TUTORIAL, "Make a cluster and a topic", namespace=NAMESPACE)
         kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
     say(f"the cluster was Ready {_ready_after(kubernetes):.0f} s after its creation, the goal is less than {READY_S}")
     with step("network policies select running pods"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import Any
 
+from e2e import documented
 from e2e.errors import Failed
 from e2e.images import ROOT
 from e2e.kubernetes import Kubernetes
@@ -49,10 +51,12 @@ def upgrade(kubernetes: Kubernetes, namespace: str) -> str:
     """Run both commands and the chart's test. Return the notes of the chart. `namespace` gets network policies."""
     enabled = ",".join(f"{name}.enabled=true" for name in ("accessControl", "networkPolicy", "sparkPipelines"))
     values = f"{enabled},networkPolicy.clusterNamespaces={{{namespace}}}"
-    definitions = kubernetes.helm("show", "crds", CHART)
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", manifest=definitions)
+    keep = "--reset-then-reuse-values"
+    adapted = {"CHART": shlex.quote(CHART), keep: shlex.join([keep, "--set", values, *WAIT])}
+    notes = documented.execute(
+        kubernetes, "docs/guides/operator.md", "The chart", adapted, namespace=OPERATOR_NAMESPACE
+    )
     kubernetes.wait_until("the new field is defined", partial(_is_defined, kubernetes), DEFINED_S)
-    notes = kubernetes.helm("upgrade", RELEASE, CHART, "--reset-then-reuse-values", "--set", values, *WAIT)
     kubernetes.helm("test", RELEASE, "-n", OPERATOR_NAMESPACE, "--timeout", "150s")
     return notes
 

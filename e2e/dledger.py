@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any
 
-from e2e import command_line, records
+from e2e import command_line, documented, records
 from e2e.brokers import NAMESPACE, stored, uid
 from e2e.errors import Failed
 from e2e.java_pod import STOP, JavaPod
@@ -16,6 +16,7 @@ from e2e.kubernetes import Kubernetes
 from e2e.progress import say
 from e2e.sender import Sender
 
+GUIDE = "docs/guides/choosing-replication.md"
 NAME = "ledger"
 CLUSTER = f"brokercluster/{NAME}"
 TOPIC = "topic/ledger-flights"
@@ -36,18 +37,22 @@ PACE_S = 0.6
 """Pause in seconds between two small chunks of the second half of the records, which takes at most 600 s."""
 
 
-def becomes_ready(kubernetes: Kubernetes) -> None:
-    """Create the group, and wait until it has a leader and its Topic is ready."""
+def becomes_ready(kubernetes: Kubernetes, *, from_one_copy: bool = False) -> None:
+    """Create the group, and wait until it has a leader and its Topic is ready. With `from_one_copy` it is a broker
+    first, which the documented command replicates.
+    """
     spec = {
         "groups": 1,
-        "replicas": 3,
-        "replication": {"mode": "dledger"},
+        **({} if from_one_copy else {"replicas": 3, "replication": {"mode": "dledger"}}),
         "config": {"stagedMessagesEnable": "true"},
         "nameServers": {"replicas": 1},
         "storage": {"size": "2Gi", "whenDeleted": "Delete"},
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "768Mi"}},
     }
     _apply(kubernetes, "BrokerCluster", NAME, spec)
+    if from_one_copy:
+        kubernetes.wait_ready(CLUSTER, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
+        documented.execute(kubernetes, GUIDE, "From one copy to three", {"NAME": NAME}, namespace=NAMESPACE)
     make_topic(kubernetes, TOPIC.partition("/")[2], name="flights", queueType="BatchCQ", readQueues=8)
     kubernetes.wait_ready(CLUSTER, TOPIC, namespace=NAMESPACE, timeout=READY_TIMEOUT_S)
     say(f"{leader(kubernetes)} leads: {roles(kubernetes)}")
@@ -147,9 +152,10 @@ def take_leader(kubernetes: Kubernetes, *, with_volume: bool, force: bool = Fals
     if with_volume:
         claim = f"store-{pod}"
         lost = uid(kubernetes, "pvc", claim)
-        kubernetes.kubectl("delete", "pvc", claim, "-n", NAMESPACE, "--wait=false")
-    how = ["--force", "--grace-period=0"] if force else ["--wait=false"]
-    kubernetes.kubectl("delete", "pod", pod, "-n", NAMESPACE, *how)
+        documented.execute(kubernetes, GUIDE, "A lost disk", {"NAME-broker-0-1-0": pod}, namespace=NAMESPACE)
+    else:
+        how = ["--force", "--grace-period=0"] if force else ["--wait=false"]
+        kubernetes.kubectl("delete", "pod", pod, "-n", NAMESPACE, *how)
 
     def back() -> bool:
         standing = roles(kubernetes)

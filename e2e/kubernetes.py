@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable
@@ -111,6 +112,23 @@ class Kubernetes:
     def helm(self, *arguments: str, timeout: float = 180) -> str:
         """Run helm. Return its standard output."""
         return self.run([tool("helm"), *arguments], timeout=timeout)
+
+    def shell(self, commands: str, *, namespace: str, timeout: float) -> str:
+        """Run commands of the shell, with a namespace for kubectl and helm, until the first one fails. Return their
+        standard output. They are repeated for `REPEAT_S` while the API server does not answer.
+        """
+        lines = [f'{name}() {{ {shlex.quote(tool(name))} -n {namespace} "$@"; }}' for name in ("kubectl", "helm")]
+        deadline = time.monotonic() + REPEAT_S
+        while True:
+            try:
+                return self.run(
+                    ["bash", "-eo", "pipefail", "-c", "\n".join([*lines, commands])], given="", timeout=timeout
+                )
+            except Unanswered as error:
+                if not any(text in str(error) for text in NOT_ANSWERED) or time.monotonic() > deadline:
+                    raise
+                say(f"repeated: {error}")
+            time.sleep(POLL_S)
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Return an object or a list as JSON."""

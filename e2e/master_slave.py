@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from e2e import command_line, records
+from e2e import command_line, documented, records
 from e2e.brokers import NAMESPACE, uid
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
@@ -93,8 +93,8 @@ def replace_master(kubernetes: Kubernetes) -> None:
     lost = uid(kubernetes, "pvc", claim)
     began = time.monotonic()
     kubernetes.kubectl("delete", "pvc", claim, "-n", NAMESPACE, "--wait=false")
-    patch = json.dumps({"spec": {"replication": {"promote": SLAVE}}})
-    kubernetes.kubectl("patch", CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    guide = "docs/guides/choosing-replication.md"
+    documented.execute(kubernetes, guide, "Promote a slave", {"NAME": NAME}, namespace=NAMESPACE)
     kubernetes.wait_until("the promotion is announced", lambda: promotion(kubernetes) == "Promoting", BACK_TIMEOUT_S)
     say(str(kubernetes.get(CLUSTER, "-n", NAMESPACE)["status"]["promotion"]["message"]))
     # The old master must be configured as a slave first: an empty master would accept messages.

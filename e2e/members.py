@@ -5,10 +5,9 @@ restart three brokers one after the other.
 
 from __future__ import annotations
 
-import json
 import time
 
-from e2e import dledger
+from e2e import dledger, documented
 from e2e.brokers import NAMESPACE
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
@@ -47,8 +46,13 @@ def change_under_clients(kubernetes: Kubernetes, image: str) -> None:
 def resize(kubernetes: Kubernetes, replicas: int) -> None:
     """Change `replicas`, and wait until the cluster is Ready with this number of voters and claims."""
     began = time.monotonic()
-    patch = json.dumps({"spec": {"replicas": replicas}})
-    kubernetes.kubectl("patch", dledger.CLUSTER, "-n", NAMESPACE, "--type=merge", "-p", patch)
+    documented.execute(
+        kubernetes,
+        "docs/guides/choosing-replication.md",
+        "From three members to five, and back",
+        {"NAME": dledger.NAME, '"replicas":5': f'"replicas":{replicas}', " -w ": " "},
+        namespace=NAMESPACE,
+    )
     last = ""
 
     def whole() -> bool:

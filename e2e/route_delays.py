@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 
+from e2e import documented
 from e2e.brokers import CLUSTER, NAMESPACE
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
@@ -50,6 +51,7 @@ def is_exact(kubernetes: Kubernetes, image: str, sent: list[Record]) -> None:
     pipeline = RunningPipeline(kubernetes, NAME)
     pipeline.start("spark-pipeline.yaml", image, SMALL_BATCHES)
     pipeline.wait_for_batch(1, EXECUTORS)
+    documented.execute(kubernetes, "docs/guides/spark-pipelines.md", "A pipeline", namespace=NAMESPACE)
     (executor, *_) = pipeline.executors()
     kubernetes.kubectl("delete", "pod", executor, BROKER, "-n", NAMESPACE, "--wait=false")
     before = pipeline.batch()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from e2e import dledger, kubernetes
+from e2e.brokers import NAMESPACE
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
@@ -42,6 +43,13 @@ class FakeKubernetes(Kubernetes):
         if kind == "pod" and self._hands_over:
             last = list(self.roles)[-1]
             self.roles = dict.fromkeys(self.roles, "follower") | {last: "leader"}
+        return ""
+
+    def shell(self, commands: str, *, namespace: str, timeout: float) -> str:
+        assert (namespace, timeout > 0) == (NAMESPACE, True)
+        for line in commands.splitlines():
+            if line.startswith("kubectl "):
+                self.kubectl(*line.split()[1:])
         return ""
 
     def _uid(self, kind: str, name: str) -> str:

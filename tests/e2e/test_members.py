@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e import dledger, members
+from e2e.brokers import NAMESPACE
 from e2e.errors import Failed
 from e2e.kubernetes import Kubernetes
 
@@ -32,9 +34,10 @@ class FakeKubernetes(Kubernetes):
         ready = {"type": "Ready", "status": self._ready, "reason": "x", "message": "", "observedGeneration": 1}
         return {"metadata": {"generation": 1}, "status": {"brokers": brokers, "conditions": [ready]}}
 
-    def kubectl(self, *arguments: str, manifest: str | None = None, timeout: float = 60) -> str:
-        assert (arguments[0], manifest, timeout) == ("patch", None, 60)
-        self.replicas = json.loads(arguments[-1])["spec"]["replicas"]
+    def shell(self, commands: str, *, namespace: str, timeout: float) -> str:
+        (patch,) = (shlex.split(line) for line in commands.splitlines() if "kubectl patch" in line)
+        assert (patch[3], namespace, timeout > 0) == (dledger.NAME, NAMESPACE, True)
+        self.replicas = json.loads(patch[-1])["spec"]["replicas"]
         return ""
 
 

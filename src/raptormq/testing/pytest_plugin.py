@@ -1,8 +1,8 @@
 """Pytest plugin: an embedded cluster for the tests of an application.
 
-    async def test_orders_are_stored(raptormq_cluster, raptormq_topic):
-        async with Producer(name_servers=raptormq_cluster.name_servers) as producer:
-            await producer.send(Message(raptormq_topic, b"order 17"))
+    def test_orders_are_stored(raptormq_cluster, raptormq_topic):
+        with BlockingProducer(name_servers=raptormq_cluster.name_servers) as producer:
+            producer.send(Message(raptormq_topic, b"order 17"))
         assert [message.body for message in raptormq_cluster.messages(raptormq_topic)] == [b"order 17"]
 
 ``raptormq_cluster`` starts once per session. A test that stops the broker or moves its clock without affecting other
