@@ -216,10 +216,12 @@ def members_of_a_group(kubernetes: Kubernetes) -> None:
 
 
 def security_of_a_group(kubernetes: Kubernetes) -> None:
-    """Test a Dledger group whose access control and TLS change."""
+    """Test a Dledger group, and a master with its slave, whose access control and TLS change."""
     java_image = group_under_java_clients(kubernetes)
-    with step("access control and TLS are enabled and disabled while a Java client is connected"):
-        peer_security.changes_under_a_client(kubernetes, java_image)
+    with step("a master and a slave become ready"):
+        master_slave.becomes_ready(kubernetes, peer_security.PODS)
+    with step("access control and TLS change while Java clients are connected"):
+        peer_security.changes_under_clients(kubernetes, java_image)
 
 
 def group_under_java_clients(kubernetes: Kubernetes, *, from_one_copy: bool = False) -> str:

@@ -151,9 +151,9 @@ def _end_client(kubernetes: Kubernetes, name: str) -> None:
     )
 
 
-def secret(**texts: str) -> dict[str, Any]:
-    """Return the Secret of the administrator."""
-    metadata = {"name": ADMIN_SECRET}
+def secret(name: str = ADMIN_SECRET, /, **texts: str) -> dict[str, Any]:
+    """Return a Secret with a user name and passwords, by default that of the administrator."""
+    metadata = {"name": name}
     data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
     return {
         "apiVersion": "v1",

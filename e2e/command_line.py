@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from e2e.brokers import NAMESPACE
@@ -18,13 +19,29 @@ def produce(kubernetes: Kubernetes, cluster: str, topic: str, bodies: Mapping[st
     _run(kubernetes, cluster, ["produce", topic, "--format", "json"], "\n".join(lines))
 
 
-def consume(kubernetes: Kubernetes, cluster: str, topic: str, since: str = "earliest") -> list[dict[str, Any]]:
-    """Return all messages of a topic that were stored since a time, as `raptormq consume --format json` prints them."""
-    text = _run(kubernetes, cluster, ["consume", topic, "--no-follow", "--format", "json", "--from", since])
+def consume(
+    kubernetes: Kubernetes,
+    cluster: str,
+    topic: str,
+    since: str = "earliest",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """Return all messages of a topic that were stored since a time, as `raptormq consume --format json` prints them.
+    `environment` has the variables for access control and TLS.
+    """
+    command = ["consume", topic, "--no-follow", "--format", "json", "--from", since]
+    text = _run(kubernetes, cluster, command, environment=environment)
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def _run(kubernetes: Kubernetes, cluster: str, command: Iterable[str], text: str = "") -> str:
-    inside = ["raptormq", *command, "--namesrv", f"{cluster}-namesrv:9876"]
+def _run(
+    kubernetes: Kubernetes,
+    cluster: str,
+    command: Iterable[str],
+    text: str = "",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    inside = ["env", *variables, "raptormq", *command, "--namesrv", f"{cluster}-namesrv:9876"]
     pod = ["-i", "-n", NAMESPACE, f"{cluster}-namesrv-0"]
     return kubernetes.kubectl("exec", *pod, "--", *inside, manifest=text, timeout=TIMEOUT_S)

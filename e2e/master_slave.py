@@ -24,12 +24,15 @@ PACE_S = 3.0
 """Pause in seconds between two small chunks of the second half of the records, which takes at most 600 s."""
 
 
-def becomes_ready(kubernetes: Kubernetes) -> None:
-    """Create the pair, and wait until the slave follows and the Topic is ready."""
+def becomes_ready(kubernetes: Kubernetes, slaves: str = "") -> None:
+    """Create the pair, and wait until the slave follows and the Topic is ready. `slaves` is the network from which
+    slaves may connect, which is needed with access control.
+    """
     spec = {
         "groups": 1,
         "replicas": 2,
         "replication": {"mode": "masterSlave", "acknowledge": "SYNC"},
+        "config": {"haSlaveAddresses": slaves} if slaves else {},
         "nameServers": {"replicas": 1},
         "storage": {"size": "1Gi", "whenDeleted": "Delete"},
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
