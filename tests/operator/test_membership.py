@@ -229,6 +229,7 @@ happenings = st.lists(
 )
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=60, deadline=None)
 @given(happenings, st.lists(st.integers(0, 4), min_size=30, max_size=30), st.sampled_from([3, 5]))
 def test_whatever_happens_the_rules_hold_and_the_spec_is_reached(
