@@ -2,15 +2,17 @@
 
     MessagesLost         a broker's volume claim was replaced, or its commit log ends earlier than before. The second
                          check detects an emptied disk under the same claim. A Dledger group has lost messages if all of
-                         its claims were replaced, or if the confirmed log of a leader with a majority ends earlier than
-                         that of the group did
+                         its claims were replaced, if the confirmed log of a leader with a majority ends earlier than
+                         that of the group did, or if a member reports a lost range: it began to lead with a log
+                         that begins later than that of the group
     ClaimDiffers         an existing claim is used whose size or storage class differs from the spec
     ClaimTerminating     a claim is being deleted; its volume is released when the pod that uses it terminates
     SecretMissing        a Secret named in the spec does not exist; running pods are not affected until they restart
     CertificateExpires   the certificate of a server expires within `SOON`
 
 `status.brokers[].store` records the compared values: the uid of the claim and the end offset of the commit log. A loss
-is recorded there for `LOSS_SHOWN`, which is longer than the default retention time of messages (72 hours).
+is recorded there for `LOSS_SHOWN`, which is longer than the default retention time of messages (72 hours). A lost range
+remains recorded while the member reports it, so that it is not shown again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from raptormq.protocol.bodies.replication import LostRange
 from raptormq_operator.conditions import Concern
 from raptormq_operator.event_diagnostics import time_of
 from raptormq_operator.manifests.metadata import Manifest
@@ -52,7 +55,7 @@ class Facts:
 def concerns(cluster: Cluster, facts: Facts, stores: Stores, now: datetime) -> dict[Concern, str]:
     """Return the messages of the conditions that are True."""
     found = {
-        Concern.MESSAGES_LOST: _losses(cluster, stores, facts.slave_ends),
+        Concern.MESSAGES_LOST: [*_losses(cluster, stores, facts.slave_ends), *_lost_ranges(cluster, stores, now)],
         Concern.CLAIM_DIFFERS: _claims(cluster, facts.claims),
         Concern.CLAIM_TERMINATING: _terminating(cluster, facts.claims),
         Concern.SECRET_MISSING: _secrets(cluster, facts.missing_secrets),
@@ -70,12 +73,14 @@ def stores(
     *,
     record: bool,
     leaders: Mapping[str, Member] | None = None,
+    lost_ranges: Mapping[str, LostRange | None] | None = None,
 ) -> Stores:
     """Return the state of each broker's store to record in the status.
 
     `max_offsets` has the end offsets by address, `previous` the recorded states by broker. A greater offset is recorded
     only with `record`, which limits the number of status updates. For Dledger groups the offsets are those of the
-    confirmed logs, and `leaders` has the leaders that a majority responds to, by broker name.
+    confirmed logs, `leaders` has the leaders that a majority responds to, by broker name, and `lost_ranges` what the
+    responding members report as lost, by address.
     """
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in claims}
     found: dict[str, dict[str, Any]] = {}
@@ -83,7 +88,7 @@ def stores(
         for group in range(cluster.groups):
             leader = (leaders or {}).get(names.broker(group))
             found |= _group_stores(cluster.group(group), leader, uids, max_offsets, previous, now, record=record)
-        return found
+        return _with_lost_ranges(cluster, found, lost_ranges or {}, now)
     # The group loses no message when a slave loses its disk or truncates its log.
     members = cluster.members if not cluster.is_replicated else filter(cluster.is_master, cluster.members)
     for member in members:
@@ -154,6 +159,23 @@ def _group_stores(
     return {name: store for name, store in stores.items() if store}
 
 
+def _with_lost_ranges(
+    cluster: Cluster, found: Stores, reported: Mapping[str, LostRange | None], now: datetime
+) -> Stores:
+    """Return the stores with the lost ranges that members report. Only the member that began to lead reports one."""
+    for member in cluster.members:
+        if member.address not in reported:
+            continue
+        store, lost = found.get(member.name, {}), reported[member.address]
+        known = store.get("lostRange")
+        if lost is None:
+            if known is not None and now - datetime.fromisoformat(known["at"]) > LOSS_SHOWN:
+                del store["lostRange"]
+        elif known is None or (known["from"], known["upTo"]) != lost:
+            found[member.name] = store | {"lostRange": {"from": lost.begin, "upTo": lost.end, "at": _text(now)}}
+    return {name: store for name, store in found.items() if store}
+
+
 def claim_of(member: Member) -> str:
     """Return the name of a broker's volume claim."""
     return f"store-{member.name}-0"
@@ -196,6 +218,20 @@ def _losses(cluster: Cluster, kept: Stores, slave_ends: Mapping[str, int]) -> li
         else:
             what = f"with an empty store: messages up to offset {end} of its commit log are lost"
         texts.append(f"{who} came back {what}, seen at {store['lostAt']}")
+    return texts
+
+
+def _lost_ranges(cluster: Cluster, kept: Stores, now: datetime) -> list[str]:
+    texts = []
+    for member in cluster.members:
+        lost = kept.get(member.name, {}).get("lostRange")
+        if lost is None or now - datetime.fromisoformat(lost["at"]) > LOSS_SHOWN:
+            continue
+        texts.append(
+            f"the group {member.broker_name} has lost offsets {lost['from']} to {lost['upTo']} of its commit log:"
+            f" {member.name}, whose log begins later, began to lead after no member that has them had responded for"
+            f" dLegerShortenedLogWait, seen at {lost['at']}"
+        )
     return texts
 
 

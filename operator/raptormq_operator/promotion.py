@@ -282,6 +282,14 @@ def _considered(cluster: Cluster, member: Member, facts: Facts) -> Promotion:
     ]
     if better:
         return Promotion(member.name, State.REFUSED, _refused(f"{', '.join(better)} has more of the log"), master.name)
+    if own.missing is not None and cluster.replication.accept_loss != member.name:
+        text = (
+            f"the log of {member.name} begins at offset {own.missing.end}, and that of its master began at"
+            f" {own.missing.begin}: consumers would skip the messages between, which are younger than fileReservedTime."
+            f" Promote another slave, or restore {master.name}; to give them up, annotate this resource with"
+            f" {names.ACCEPT_LOSS_ANNOTATION}={member.name}"
+        )
+        return Promotion(member.name, State.REFUSED, _refused(text), master.name)
     behind = next((copy.lag_bytes for copy in own.members if copy.id == own.member), None) or 0
     known = max(own.last_offset + behind, _recorded_end(facts, master))
     missing = known - own.last_offset
@@ -292,6 +300,9 @@ def _considered(cluster: Cluster, member: Member, facts: Facts) -> Promotion:
         )
         return Promotion(member.name, State.REFUSED, _refused(text), master.name, own.last_offset, known)
     lost = f"offsets {own.last_offset} to {known} of the log, {missing} bytes, and " if missing else ""
+    if own.missing is not None:
+        lost = f"offsets {own.missing.begin} to {own.missing.end} at the beginning of the log, {lost}"
+        lost = lost if missing else f"{lost}and "
     text = (
         f"{member.name} becomes the master of {member.broker_name} in place of {master.name}. Its log ends at offset"
         f" {own.last_offset}; its master's ended at {known} when it was last heard of. Lost are {lost}what the master"

@@ -374,13 +374,20 @@ class ClusterReconciler:
         if record:
             self._recorded_at[key] = self._clock()
         offsets = {each: said.max_offset for each, said in figures.items() if said.max_offset is not None}
+        in_groups = {each: state for each, state in probe.replication.items() if state.mode == DLEDGER}
         if cluster.is_dledger:
-            offsets = {
-                each: state.confirmed_offset for each, state in probe.replication.items() if state.mode == DLEDGER
-            }
+            offsets = {each: state.confirmed_offset for each, state in in_groups.items()}
         kept = {name: broker.get("store", {}) for name, broker in previous.items()}
-        leaders = probe.majority_leaders(cluster)
-        return concerns.stores(cluster, claims, offsets, kept, self._today(), record=record, leaders=leaders)
+        return concerns.stores(
+            cluster,
+            claims,
+            offsets,
+            kept,
+            self._today(),
+            record=record,
+            leaders=probe.majority_leaders(cluster),
+            lost_ranges={each: state.lost for each, state in in_groups.items()},
+        )
 
     async def _broker_objects(self, cluster: Cluster) -> tuple[Sequence[Manifest], Sequence[Manifest]]:
         """Return the ConfigMaps and StatefulSets of the brokers, which define the masters and the members; empty

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from raptormq.protocol.bodies.replication import MASTER_SLAVE, CopyState, ReplicationState
+from raptormq.protocol.bodies.replication import MASTER_SLAVE, CopyState, LostRange, ReplicationState
 from raptormq_operator.manifests import config
 from raptormq_operator.manifests.metadata import digest
 from raptormq_operator.model import names
@@ -35,6 +35,8 @@ class Pairs(Operator):
         super().__init__(**{"replicas": 2, "replication": {"mode": "masterSlave"}} | spec)
         self.pods: dict[str, Pod] = {}
         self.logs: dict[str, int] = {}
+        self.missing: dict[str, LostRange] = {}
+        """What slaves report as missing at the beginning of their logs."""
         self.claims: dict[str, int] = {}
         self.cut_off: set[str] = set()
         """Members whose node is lost. Their pods neither respond nor end."""
@@ -151,8 +153,9 @@ class Pairs(Operator):
         own = CopyState(address, address, "slave", max(0, pod.master_end - end), None, follows)
         leader = master.address if master is not None else ""
         admin.replicas[address] = ReplicationState(
-            member.broker_name, MASTER_SLAVE, address, "slave", 0, leader, end, end, address, (own,), remark
-        )
+            member.broker_name, MASTER_SLAVE, address, "slave", 0, leader, end, end, address, (own,), remark,
+            missing=self.missing.get(member.name),
+        )  # fmt: skip
         admin.max_offsets[address] = end
 
     def _register(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raptormq.protocol.bodies.replication import LostRange
 from raptormq_operator.concerns import (
     LOSS_SHOWN,
     Facts,
@@ -103,7 +104,11 @@ def look_at_group(before: Stores, uids: str, *ends: int | None, leader: int | No
 
 
 def group_lost(kept: Stores) -> str | None:
-    return concerns(GROUP, Facts(), kept, NOW).get(Concern.MESSAGES_LOST)
+    return lost_in_group(kept, NOW)
+
+
+def lost_in_group(kept: Stores, now: datetime) -> str | None:
+    return concerns(GROUP, Facts(), kept, now).get(Concern.MESSAGES_LOST)
 
 
 def test_a_group_that_lost_all_its_disks_has_lost_its_messages() -> None:
@@ -129,6 +134,28 @@ def test_a_group_with_a_majority_of_its_disks_has_lost_nothing() -> None:
     assert group_lost(look_at_group(before, "xbc", 0, 1000, 1000, leader=1)) is None, "one disk is new"
     assert group_lost(look_at_group(before, "xyc", 0, 0, 1000, leader=None)) is None, "there is no leader"
     assert group_lost(look_at_group(before, "abc", 700, None, None, leader=None)) is None, "the leader has no majority"
+
+
+def reported(before: Stores, lost: LostRange | None, now: datetime = NOW) -> Stores:
+    """Return the stores after the second member has reported a lost range, or none, and the first one nothing."""
+    second = GROUP.members[1]
+    return stores(GROUP, [], {}, before, now, record=True, lost_ranges={second.address: lost})
+
+
+def test_a_lost_range_of_a_group_is_shown_for_a_while_and_once() -> None:
+    kept = reported({}, LostRange(0, 700))
+    expected = (
+        "the group broker-0 has lost offsets 0 to 700 of its commit log: demo-broker-0-1, whose log begins later, began"
+        " to lead after no member that has them had responded for dLegerShortenedLogWait, seen at 2026-11-25T12:00:00Z"
+    )
+    assert group_lost(kept) == expected
+    assert group_lost(stores(GROUP, [], {}, kept, NOW, record=True)) == expected, "the member does not respond"
+    day, end = NOW + timedelta(days=1), NOW + LOSS_SHOWN + timedelta(seconds=1)
+    assert group_lost(reported(kept, None, day)) == expected, "the member has a new disk"
+    assert group_lost(reported(kept, LostRange(0, 700), day)) == expected, "the range is known"
+    assert "offsets 700 to 900" in str(group_lost(reported(kept, LostRange(700, 900), day)))
+    assert lost_in_group(reported(kept, LostRange(0, 700), end), end) is None
+    assert GROUP.members[1].name not in reported(kept, None, end)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from raptormq.protocol.bodies.replication import UNREPLICATED, ReplicationState
+from raptormq.protocol.bodies.replication import UNREPLICATED, LostRange, ReplicationState
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.manifests.config import broker_properties
 from raptormq_operator.manifests.metadata import Manifest
@@ -60,6 +60,18 @@ async def test_it_is_ready_when_each_group_has_a_leader_and_says_who_leads() -> 
     assert all("lagBytes" not in each for each in operator.status["brokers"])
     assert operator.status["brokersReady"] == "0/3", "no member accepts messages during an election"
     assert not any(each["ready"] for each in operator.status["brokers"])
+
+
+async def test_a_range_that_a_member_reports_as_lost_is_a_condition_of_the_cluster() -> None:
+    operator = Operator(**SPEC)
+    await operator.until_ready()
+    assert [each["type"] for each in operator.status["conditions"]] == ["Ready"]
+    leader = operator.admin.replicas[FIRST.address]
+    operator.admin.replicas[FIRST.address] = replace(leader, lost=LostRange(0, 700))
+    await operator.turn()
+    ready, lost = operator.status["conditions"]
+    assert (ready["status"], lost["type"], lost["status"]) == ("True", "MessagesLost", "True")
+    assert "the group broker-0 has lost offsets 0 to 700" in lost["message"]
 
 
 def ending(operator: Operator, member: Member) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raptormq.protocol.bodies.replication import LostRange
 from raptormq_operator.manifests.cluster_objects import wanted
 from raptormq_operator.manifests.config import broker_properties
 from raptormq_operator.model.cluster import Cluster, Mastery
@@ -317,6 +318,29 @@ async def test_a_slave_that_is_far_behind_needs_the_word_of_the_user() -> None:
     assert f"Lost are offsets 1000 to {1 << 30} of the log" in operator.condition("Promoting")
     await operator.turn_all()
     assert operator.status["promotion"]["lostUpTo"] == 1 << 30
+    assert operator.roles()["demo-broker-0-1"] == "master"
+
+
+async def test_slave_whose_log_begins_after_that_of_its_master_needs_the_annotation() -> None:
+    operator = await lost_master()
+    operator.missing["demo-broker-0-1"] = LostRange(0, 700)
+    operator.controllers()
+    operator.patch(replication={"promote": "demo-broker-0-1"})
+    await operator.turn_all(3)
+    refused = operator.condition("PromotionRefused")
+    assert "begins at offset 700, and that of its master began at 0" in refused
+    assert "raptormq.io/accept-loss=demo-broker-0-1" in refused
+    assert operator.roles()["demo-broker-0-1"] == "slave"
+    operator.patch(replication={"promote": None})
+    await operator.turn()
+    operator.patch(
+        replication={"promote": "demo-broker-0-1"}, annotations={"raptormq.io/accept-loss": "demo-broker-0-1"}
+    )
+    await operator.turn()
+    assert "Lost are offsets 0 to 700 at the beginning of the log, and what the master" in operator.condition(
+        "Promoting"
+    )
+    await operator.turn_all()
     assert operator.roles()["demo-broker-0-1"] == "master"
 
 

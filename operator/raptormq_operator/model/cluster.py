@@ -133,7 +133,9 @@ class Replication:
     promote: str = ""
     """Name of the member to promote to the master of its group; empty for no promotion."""
     accept_loss: str = ""
-    """Name of the member that may be promoted although its lag is large, from an annotation of the resource."""
+    """Name of the member that may be promoted although its lag is large or its log begins late, from an annotation of
+    the resource.
+    """
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Replication:

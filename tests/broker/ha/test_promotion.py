@@ -12,11 +12,12 @@ import pytest
 from raptormq.broker.broker import Broker
 from raptormq.broker.ha import slave as slave_module
 from raptormq.broker.ha.promotion_record import PromotionRecord
+from raptormq.protocol.bodies.replication import ReplicationState
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.storage.fs import DiskUsage, RealFileSystem
 from tests.broker.ha.held_save import cancelled_while_it_writes
 from tests.broker.ha.pair import become, end_of, pair, read, slave_of
-from tests.broker.harness import assembly_of, connected
+from tests.broker.harness import Peer, assembly_of, connected
 from tests.broker.retention import SHORT_SEGMENTS
 
 Ports = Callable[[int], list[int]]
@@ -125,12 +126,19 @@ async def test_slave_whose_log_begins_after_that_of_its_master_is_promoted_only_
             assert refused.code == ResponseCode.ILLEGAL_OPERATION
             reason = f"this log begins at {slave._store.start_offset}, and that of the master began at 0"
             assert reason in (refused.remark or "")
+            assert (await state_at(peer)).missing == (0, slave._store.start_offset)
             if way == "expired":  # the master would have deleted the messages, too
                 slave._store.config.file_reserved_hours = 0
+                assert (await state_at(peer)).missing is None
                 promoted = await peer.call(RequestCode.PROMOTE)
             else:
                 promoted = await peer.call(RequestCode.PROMOTE, {"force": "true"})
             assert promoted.code == ResponseCode.SUCCESS, promoted.remark
+            assert (await state_at(peer)).missing is None
+
+
+async def state_at(peer: Peer) -> ReplicationState:
+    return ReplicationState.from_json((await peer.call(RequestCode.DESCRIBE_REPLICATION)).body)
 
 
 async def test_begin_of_the_master_is_known_after_a_restart_of_the_slave(tmp_path: Path) -> None:

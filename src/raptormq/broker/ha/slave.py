@@ -34,6 +34,7 @@ from raptormq.errors import (
     TransportError,
 )
 from raptormq.logs import get_logger
+from raptormq.protocol.bodies.replication import LostRange
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.codes import ResponseCode
 from raptormq.storage.config import FlushDiskType
@@ -111,6 +112,8 @@ class HaSlave:
         self._received_bytes = 0
         self._master_end = 0
         self._read_ms = self._written_ms = 0
+        self._first_record = (-1, 0)
+        """Begin of the log, and the time in ms when the record there was stored."""
 
     async def start(self, work: LeaderWork) -> None:
         """Begin to follow the master. ``work`` contains the services that a promotion starts."""
@@ -174,8 +177,14 @@ class HaSlave:
                     f"the master ({self._client.address}) answers: stop it first; the logs of two masters cannot be"
                     " merged",
                 )
-            if not force and (lacking := await self._lacks()):
-                raise Refused(ResponseCode.ILLEGAL_OPERATION, lacking)
+            await self._read_first_record()
+            if not force and (missing := self.missing) is not None:
+                raise Refused(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"this log begins at {missing.end}, and that of the master began at {missing.begin}: consumers"
+                    " would skip the messages between, which are younger than fileReservedTime; promote another slave,"
+                    " or use --force to give them up",
+                )
             save_role()
             await self._unfollow()
             try:
@@ -201,20 +210,26 @@ class HaSlave:
             return True
         return True
 
-    async def _lacks(self) -> str:
-        """Return which messages at the beginning of the master's log this one lacks; empty if it lacks none. Messages
-        that are older than ``fileReservedTime`` do not count, because the master would have deleted them, too.
+    @property
+    def missing(self) -> LostRange | None:
+        """The messages at the beginning of the master's log that this one lacks; None if it lacks none. Messages that
+        are older than ``fileReservedTime`` do not count, because the master would have deleted them, too.
         """
-        begin, start = self._promotion.master_begin, self._store.start_offset
-        if begin is None or start <= begin:
-            return ""
-        stored_ms = await self._store.store_timestamp_at(start)
-        if stored_ms is None or self._clock() - stored_ms >= self._store.config.file_reserved_hours * _HOUR_MS:
-            return ""
-        return (
-            f"this log begins at {start}, and that of the master began at {begin}: consumers would skip the messages"
-            " between, which are younger than fileReservedTime; promote another slave, or use --force to give them up"
-        )
+        begin, (start, stored_ms) = self._promotion.master_begin, self._first_record
+        if self._is_master or begin is None or start <= begin:
+            return None
+        is_expired = self._clock() - stored_ms >= self._store.config.file_reserved_hours * _HOUR_MS
+        return None if is_expired else LostRange(begin, start)
+
+    async def _watch_first_record(self) -> None:
+        with suppress(OSError, StorageError):  # a promotion reads it again
+            await self._read_first_record()
+
+    async def _read_first_record(self) -> None:
+        start = self._store.start_offset
+        if start != self._first_record[0]:
+            stored_ms = await self._store.store_timestamp_at(start)
+            self._first_record = (-1, 0) if stored_ms is None else (start, stored_ms)
 
     async def _start_master(self) -> None:
         """Start the services of a master. Errors are only logged, because a promotion cannot be undone."""
@@ -242,6 +257,7 @@ class HaSlave:
                 logger.exception("following the master failed")
                 self._reason = str(error)
             self._is_connected = False
+            await self._watch_first_record()
             await self.tables.save_commits()
             failures = 0 if self._received_bytes > began else failures + 1
             is_due = failures <= _REGISTRATIONS_IN_A_ROW or failures % _REGISTRATION_INTERVAL == 0
@@ -398,8 +414,9 @@ class HaSlave:
             await wait_event(self._grown, heartbeat_s)
 
     async def _watch_begin(self) -> None:
-        """Record where the log of the master begins, as its retention moves it."""
+        """Record where both logs begin, as retention moves them."""
         while True:
+            await self._watch_first_record()
             await asyncio.sleep(WATCH_S)
             with suppress(RaptorMQError):  # the connection for the log decides whether the master responds
                 await self._promotion.master_begins((await self._client.log_bounds())[0])

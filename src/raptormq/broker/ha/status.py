@@ -69,6 +69,7 @@ class HaStatus:
             members=slaves,
             remark=self._ha.facts().get("haReason", ""),
             restart=self._restart_verdict() if restarting == self._address else None,
+            missing=self._ha.missing if isinstance(self._ha, HaSlave) else None,
         )
 
     async def may_restart(self) -> Verdict:

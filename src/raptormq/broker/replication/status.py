@@ -146,6 +146,7 @@ def state_of(
         last_offset=status.end.offset,
         members=tuple(copies),
         lost=None if status.lost is None else LostRange(*status.lost),
+        missing=LostRange(status.begin.offset, status.start) if status.shortened_by else None,
     )
 
 

@@ -6,13 +6,14 @@
      "members": [{"id": "n0", "address": "host:40911", "role": "follower", "lagBytes": 100, "lagMillis": 3,
                   "answering": true}, ...],
      "damaged": [{"member": "n1", "offset": 700, "size": 120, "reason": "..."}, ...],
-     "lost": {"begin": 0, "end": 700}, "diverged": "...", "remark": "",
+     "lost": {"begin": 0, "end": 700}, "missing": {"begin": 0, "end": 900}, "diverged": "...", "remark": "",
      "restart": {"allowed": true, "reason": "..."}}
 
 ``damaged`` is the damage that the reporting member has found in its commit log and that is not repaired, at most
-:data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none. ``diverged``
-is the reason why the member cannot follow its group, because its store has messages that the group does not have;
-absent if it can. ``restart`` is present if the request asked whether a member may be restarted.
+:data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none, and
+``missing`` the part that the reporting member lacks at the beginning. ``diverged`` is the reason why the member cannot
+follow its group, because its store has messages that the group does not have; absent if it can. ``restart`` is present
+if the request asked whether a member may be restarted.
 """
 
 from __future__ import annotations
@@ -134,6 +135,9 @@ class ReplicationState:
     """What the group has lost, because a member leads whose log begins after that of the group did."""
     diverged: str = ""
     """Why the store of this member does not fit its group; empty if it does."""
+    missing: LostRange | None = None
+    """What the log of this member lacks at its beginning and another one may have: consumers would skip it if this
+    member led. Of a slave only messages that are younger than ``fileReservedTime`` count."""
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -155,6 +159,8 @@ class ReplicationState:
             value["lost"] = self.lost._asdict()
         if self.diverged:
             value["diverged"] = self.diverged
+        if self.missing is not None:
+            value["missing"] = self.missing._asdict()
         if self.restart is not None:
             value["restart"] = {"allowed": self.restart.holds, "reason": self.restart.reason}
         return dumps(value)
@@ -164,7 +170,7 @@ class ReplicationState:
         """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         members, damaged = _objects_at(value, "members"), _objects_at(value, "damaged")
-        restart, lost = object_at(value, "restart"), object_at(value, "lost")
+        restart = object_at(value, "restart")
         return cls(
             text_at(value, "group", ""),
             text_at(value, "mode"),
@@ -179,8 +185,9 @@ class ReplicationState:
             text_at(value, "remark", ""),
             Verdict(flag_at(restart, "allowed"), text_at(restart, "reason", "")) if restart else None,
             tuple(map(_damage, damaged)),
-            LostRange(parse_integer(lost.get("begin")), parse_integer(lost.get("end"))) if lost else None,
+            _range_at(value, "lost"),
             text_at(value, "diverged", ""),
+            _range_at(value, "missing"),
         )
 
 
@@ -198,6 +205,11 @@ def _damage(value: Mapping[str, Any]) -> Damage:
         parse_integer(value.get("size")),
         text_at(value, "reason", ""),
     )
+
+
+def _range_at(value: Mapping[str, Any], name: str) -> LostRange | None:
+    found = object_at(value, name)
+    return LostRange(parse_integer(found.get("begin")), parse_integer(found.get("end"))) if found else None
 
 
 def _number_or_none(value: Any) -> int | None:
