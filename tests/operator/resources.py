@@ -27,10 +27,12 @@ def schema(kind: str) -> dict[str, Any]:
 
 def with_defaults(value: Any, part: dict[str, Any]) -> Any:
     """Return `value` with the defaults of the schema `part`, added from outer to inner fields, like in the API
-    server.
+    server. A field of the schema that is null is removed before, because none is nullable.
     """
     if isinstance(value, dict):
         for name, inner in part.get("properties", {}).items():
+            if name in value and value[name] is None:
+                del value[name]
             if name not in value and "default" in inner:
                 value[name] = copy.deepcopy(inner["default"])
             if name in value:
