@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -15,13 +16,13 @@ import pytest
 
 from raptormq.broker.replication.codec import decode
 from raptormq.broker.tables import POP, GroupConfig, RequestMode
-from raptormq.errors import NotLeader, OutOfResources, StorageError
+from raptormq.errors import DiskFull, NotLeader, OutOfResources, StorageError
 from raptormq.protocol.bodies.topic_config import TopicConfig
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
 from raptormq.protocol.topic_names import TABLES_TOPIC
 from raptormq.raft import ProposalRefused, Status, TransferLeadership, VoteRequest, VoteResponse
 from raptormq.storage import PendingRecord
-from tests.broker.replication.group import TICK_MS, Group, Member, messages_of
+from tests.broker.replication.group import ELECTION_MS, TICK_MS, Group, Member, messages_of
 from tests.storage.batch_stores import batch
 from tests.storage.faulty_filesystem import Fault, FaultyFileSystem
 from tests.storage.memory_filesystem import MemoryFileSystem
@@ -170,20 +171,73 @@ def test_a_member_whose_disk_fails_for_a_moment_begins_again() -> None:
     run(scenario())
 
 
-def test_follower_whose_disk_stays_full_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_follower_whose_disk_stays_full_waits_and_votes(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         group = Group(33)
         leader = await formed(group)
-        victim = followers(group)[0]
-        victim.replica.write = _no_room  # type: ignore[method-assign,assignment]
+        victim, other = followers(group)
+        attempts = []
+
+        def no_room(*range_: Any) -> None:
+            attempts.append(group.now_ms)
+            raise DiskFull("cannot allocate a segment: No space left on device")
+
+        write, victim.replica.write = victim.replica.write, no_room  # type: ignore[method-assign]
         group.send(leader)
-        await group.pass_time(10_000 // TICK_MS)
+        await group.pass_time(20_000 // TICK_MS)
+        pauses = [after - before for before, after in pairwise(attempts)]
+        assert 2 <= len(pauses) <= 5, attempts
+        assert all(after > 1.5 * before for before, after in pairwise(pauses))
+        assert victim.member is not None
+        assert victim.member.remark == (
+            f"member {victim.id} cannot write its log, and copies nothing until it can: cannot allocate a segment:"
+            " No space left on device"
+        )
+        texts = [text for text in caplog.messages if f"member {victim.id}" in text]
+        assert len([text for text in texts if "cannot write its log" in text]) == 1
+        assert len(texts) == len(set(texts))
+        other.kill()
+        group.send(leader)
+        await group.pass_time(2 * ELECTION_MS // TICK_MS)
+        assert group.leader is leader, "the full member responds to its heartbeats"
+        assert leader.store.confirmed_offset < leader.store.end_offset
+        victim.replica.write = write  # type: ignore[method-assign]
+        await group.calm(group.is_whole, 40_000 // TICK_MS)
+        assert victim.member.remark == ""
+        assert messages_of(victim) == group.acknowledged
 
     with caplog.at_level(logging.INFO):
         run(scenario())
-    about_members = [record.getMessage() for record in caplog.records if "member n" in record.getMessage()]
-    assert len([text for text in about_members if "restarts from its disk" in text]) == 1
-    assert len(about_members) == len(set(about_members)), "the member restarts every second"
+
+
+def test_member_that_cannot_save_its_state_takes_no_part_for_growing_times(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        group = Group(34)
+        leader = await formed(group)
+        victim = followers(group)[0]
+        group.send(leader)
+        await group.calm(group.is_whole)
+        assert victim.member is not None
+        files, attempts = victim.member._files, []
+
+        def no_room(*_: Any, **__: Any) -> None:
+            attempts.append(group.now_ms)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        save, files.save = files.save, no_room  # type: ignore[method-assign]
+        leader.kill()
+        await group.pass_time(20_000 // TICK_MS)
+        assert 2 <= len(attempts) <= 5, attempts
+        assert victim.member.status() is None
+        assert "cannot save its state, and takes no part in the group" in victim.member.remark
+        assert victim.member.halted == ""
+        files.save = save  # type: ignore[method-assign]
+        await group.calm(lambda: victim.member is not None and not victim.member.remark, 40_000 // TICK_MS)
+        await group.calm(group.is_whole)
+
+    with caplog.at_level(logging.INFO):
+        run(scenario())
+    assert len([record for record in caplog.records if "cannot save its state" in record.getMessage()]) == 1
 
 
 @pytest.mark.parametrize("sync", [False, True])

@@ -21,9 +21,11 @@ A member that receives damaged records writes nothing of their range, restarts i
 again (:mod:`~raptormq.broker.replication.refused_range`).
 
 After a disk error the member discards its state in memory and restarts from the disk after :data:`RESTART_S`, like a
-process that starts. It stops permanently after a violated invariant of the library, and after a failed write, flush or
-truncation of the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers
-leadership.
+process that starts. A member whose disk has no room for ranges of the log then votes, and copies nothing for a time
+that grows with each attempt; without room for its state it takes no part for that time (:mod:`~.room`).
+
+A member stops permanently after a violated invariant of the library, and after a failed write, flush or truncation of
+the commit log, because the page cache may contain bytes that the disk has lost. A leader first transfers leadership.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from logging import ERROR, INFO
+from logging import ERROR, INFO, WARNING
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -43,6 +45,7 @@ from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.read_barrier import ReadBarrier
 from raptormq.broker.replication.refused_range import RefusedRange
+from raptormq.broker.replication.room import Room
 from raptormq.broker.replication.waiting import Waiting, shortage_of
 from raptormq.errors import NotLeader, OutOfResources, RaptorMQError, RecordError, StorageError, StoreReadOnly
 from raptormq.log_throttle import LogThrottle
@@ -159,7 +162,8 @@ class GroupMember:
         self._options = options
         self._store = store
         self._repeated: LogThrottle[str] = LogThrottle()
-        """A member whose disk is full restarts every :data:`RESTART_S`."""
+        """A member whose disk fails for a time restarts repeatedly."""
+        self._room_for_ranges, self._room_for_state = Room(), Room()
         self._replica: Replica = store.replica
         self.reads = ReadBarrier(rng, self._read_index, lambda: self._replica.dispatched_offset)
         self._files = files
@@ -170,9 +174,7 @@ class GroupMember:
         self._raft: Raft | None = None
         self._hard_state = HardState()
         self._entries: tuple[Entry, ...] = ()
-        self._led_term = 0
-        self._proposed = 0
-        self._reported_start = 0
+        self._led_term = self._proposed = self._reported_start = 0
         self._is_paused = False
         self._is_scheduled = False
         self._persisting: asyncio.Task[None] | None = None
@@ -293,7 +295,7 @@ class GroupMember:
                 self._restart()
             return
         self._raft.eligible = self._may_lead()
-        self._raft.accepts_ranges = not self._store.is_volume_full
+        self._raft.accepts_ranges = not self._store.is_volume_full and now >= self._room_for_ranges.due_ms
         self._step(lambda raft: raft.tick(now))
         self._check_disk()
         self._log_changes()
@@ -392,14 +394,29 @@ class GroupMember:
         """
         refused = "" if self.refused is None else self.refused.text
         if self._raft is None:
-            return self.halted or refused or "its disk failed; it restarts shortly"
-        full = ""
+            return self.halted or refused or self._lack_of_room or "its disk failed; it restarts shortly"
+        return "; ".join(
+            filter(
+                None, (self.conflict or refused, self.left, self._waiting.remark, self._shortage, self._lack_of_room)
+            )
+        )
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the disk is full, so that the member copies or accepts nothing."""
+        return bool(self._lack_of_room)
+
+    @property
+    def _lack_of_room(self) -> str:
+        ranges, state = self._room_for_ranges.lack, self._room_for_state.lack
+        if state:
+            return f"member {self.id} cannot save its state, and takes no part in the group until it can: {state}"
+        if ranges:
+            return f"member {self.id} cannot write its log, and copies nothing until it can: {ranges}"
         if self._store.is_volume_full:
             stopped = "copies nothing" if not self.leads else "accepts no messages"
-            full = f"the disk of member {self.id} is full: it {stopped} until there is room"
-        return "; ".join(
-            filter(None, (self.conflict or refused, self.left, self._waiting.remark, self._shortage, full))
-        )
+            return f"the disk of member {self.id} is full: it {stopped} until there is room"
+        return ""
 
     def not_leader(self) -> NotLeader:
         """Return the error for a request that only the leader handles."""
@@ -502,9 +519,18 @@ class GroupMember:
         self._schedule()
 
     async def _save_state(self) -> None:
-        state, entries, sync_flush = self._hard_state, self._entries, self._options.sync_flush
-        await self._in_thread(lambda: self._files.save(state, entries, sync_flush=sync_flush))
+        state = self._hard_state
+        await self._save(state, self._entries)
         self._replica.group_begin = state.begin.offset
+
+    async def _save(self, state: HardState, entries: tuple[Entry, ...], reset: Position | None = None) -> None:
+        sync_flush = self._options.sync_flush
+        try:
+            await self._in_thread(lambda: self._files.save(state, entries, sync_flush=sync_flush, reset=reset))
+        except OSError as error:
+            self._room_for_state.failed(error, self._clock())
+            raise
+        self._room_for_state.written()
 
     async def _truncate(self, end: Position) -> None:
         """Truncate the log, then the entries: without its entry, a byte would belong to another term."""
@@ -522,8 +548,7 @@ class GroupMember:
             " one that begins at %d",
             self.id, self._store.end_offset, effect.end.offset,
         )  # fmt: skip
-        state, sync_flush = self._hard_state, self._options.sync_flush
-        await self._in_thread(lambda: self._files.save(state, effect.entries, sync_flush=sync_flush, reset=effect.end))
+        await self._save(self._hard_state, effect.entries, reset=effect.end)
         self._drop_raft("the store of this member is being reset")
         self.listeners.reset()
 
@@ -535,6 +560,10 @@ class GroupMember:
         except RecordError as error:
             self._refuse(effect.start, data, error)
             raise
+        except (OSError, StorageError) as error:
+            self._room_for_ranges.failed(error, self._clock())
+            raise
+        self._room_for_ranges.written()
         if self._is_late(written):
             self._add_copied(effect.start, effect.end)
 
@@ -799,10 +828,12 @@ class GroupMember:
     def _fail(self, error: Exception) -> None:
         if self._raft is None or self._stop_if_disk_failed():
             return
-        if not isinstance(error, RecordError):
+        self._restart_at_ms = max(self._clock() + int(RESTART_S * 1000), self._room_for_state.due_ms)
+        if self._room_for_ranges.lack or self._room_for_state.lack:
+            self._repeated.log(logger, ERROR, "room", "%s", self._lack_of_room)
+        elif not isinstance(error, RecordError):
             self._repeated.log(logger, ERROR, "restart", "member %s restarts from its disk: %s", self.id, error)
         self._drop_raft(f"the disk of the leader failed: {error}")
-        self._restart_at_ms = self._clock() + int(RESTART_S * 1000)
 
     def _restart(self) -> None:
         if self._stop_if_disk_failed():
@@ -851,6 +882,6 @@ class GroupMember:
             await self._in_thread(lambda: self._files.save_progress(progress))
             self._saved_progress = progress
         except (OSError, StorageError) as error:
-            logger.warning("cannot save the commit position: %s", error)
+            self._repeated.log(logger, WARNING, "progress", "cannot save the commit position: %s", error)
         finally:
             self._saving = None

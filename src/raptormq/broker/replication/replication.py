@@ -637,7 +637,7 @@ class Replication:
                 ),
                 "replication_disk_full": (
                     "1 while the disk of this member is full, so that it copies or accepts nothing",
-                    float(self._store.is_volume_full),
+                    float(self.member.lacks_room),
                 ),
             }
         return figures
