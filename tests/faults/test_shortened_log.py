@@ -20,6 +20,8 @@ pytestmark = pytest.mark.timeout(300)
 QUEUE = MessageQueue("orders", BROKER, 0)
 SEGMENT_BYTES = 1 << 20
 SMALL_SEGMENTS = f"mappedFileSizeCommitLog={SEGMENT_BYTES}\n"
+KEPT = "dLegerShortenedLogRenewal=0\n"
+"""Logs that begin too late are kept."""
 COUNT = 40
 
 
@@ -48,7 +50,7 @@ def delete_segments(processes: DledgerProcesses, member: str, count: int) -> int
 
 async def test_consumer_skips_no_message_after_a_member_has_lost_its_first_segments(tmp_path: Path) -> None:
     async with (
-        dledger_group(tmp_path, SMALL_SEGMENTS) as processes,
+        dledger_group(tmp_path, SMALL_SEGMENTS + KEPT) as processes,
         AdminClient(client_config=processes.clients()) as admin,
     ):
         leader = await processes.leader(admin)
@@ -76,8 +78,36 @@ async def test_consumer_skips_no_message_after_a_member_has_lost_its_first_segme
             assert int(pulled.messages()[0].body.split()[0]) == 5
 
 
+@pytest.mark.parametrize("killed", [False, True])
+async def test_shortened_member_copies_the_log_anew_and_leads_with_all_messages(tmp_path: Path, killed: bool) -> None:
+    more = f"{SMALL_SEGMENTS}dLegerShortenedLogRenewal=300\n"
+    async with dledger_group(tmp_path, more) as processes, AdminClient(client_config=processes.clients()) as admin:
+        leader = await processes.leader(admin)
+        shortened = next(member for member in processes.ports if member != leader)
+        await fill(processes, admin)
+        await processes.stop(shortened)
+        assert delete_segments(processes, shortened, 2) == 2 * SEGMENT_BYTES
+        await processes.start(shortened)
+        while f"drops its log, which begins at {2 * SEGMENT_BYTES}" not in processes.log(shortened):
+            await asyncio.sleep(0.01)
+        if killed:
+            processes.kill(shortened)
+            await processes.start(shortened)
+        while not (processes.root(shortened) / "commitlog" / f"{0:020}").exists():
+            await asyncio.sleep(0.02)
+        servers = ("-n", processes.name_server, "--timeout", str(PATIENCE_S))
+        while (await command("cluster", "transfer", BROKER, "--to", shortened, *servers))[0]:
+            await asyncio.sleep(0.1)
+        assert await processes.leader(admin, other_than=leader) == shortened
+        async with PullConsumer(client_config=processes.clients()) as consumer:
+            for number in (0, 5, COUNT - 1):
+                pulled = await consumer.pull(QUEUE, number)
+                assert int(pulled.messages()[0].body.split()[0]) == number
+        assert await processes.metric(shortened, "replication_shortened_bytes") == 0
+
+
 async def test_shortened_member_leads_alone_after_a_time_and_names_what_is_lost(tmp_path: Path) -> None:
-    more = f"{SMALL_SEGMENTS}{FAST_ELECTIONS}dLegerShortenedLogWait=3000\n"
+    more = f"{SMALL_SEGMENTS}{KEPT}{FAST_ELECTIONS}dLegerShortenedLogWait=3000\n"
     async with dledger_group(tmp_path, more) as processes, AdminClient(client_config=processes.clients()) as admin:
         leader = await processes.leader(admin)
         await fill(processes, admin)

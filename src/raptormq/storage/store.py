@@ -229,6 +229,10 @@ class MessageStore:
         """Whether the volume is fuller than ``diskSpaceWarningLevelRatio``, and retention may delete nothing."""
         return self._gate.is_full(RATIO)
 
+    def has_room_for(self, size: int) -> bool:
+        """Whether the volume remains below ``diskSpaceWarningLevelRatio`` with ``size`` bytes more."""
+        return self._retention.has_room_for(size)
+
     @property
     def flushed_offset(self) -> int:
         """Offset below which the log is durable."""

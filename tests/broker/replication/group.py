@@ -21,9 +21,11 @@ from raptormq.broker.replication.group_member import GroupMember, Listeners
 from raptormq.broker.replication.links import _Link
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles
+from raptormq.broker.replication.renewal import Grants, Renewal
 from raptormq.broker.replication.table_records import TableRecords
 from raptormq.broker.tables import POP, PULL, GroupConfig, GroupTable, RequestMode, RequestModeTable, TopicTable
 from raptormq.errors import RequestTimeout, StorageError
+from raptormq.protocol.bodies.replication import Verdict
 from raptormq.protocol.bodies.topic_config import Perm, TopicConfig, TopicConfigTable
 from raptormq.protocol.command import RemotingCommand
 from raptormq.protocol.topic_attributes import BATCH_CQ, QUEUE_TYPE
@@ -92,6 +94,8 @@ class Member:
         self.volume = MemoryFileSystem()
         self.boot = 1
         self.member: GroupMember | None = None
+        self.renewal: Renewal
+        self.grants = Grants()
         self.links: dict[str, _Link] = {}
         self.store: MessageStore
         self.topics: TopicTable
@@ -144,8 +148,20 @@ class Member:
         self.replica.metadata_topic = TABLES_TOPIC
         self.replica.attach(self.tables)
         self.links = {each: self._link(each) for each in group.members if each != self.id}
+        self.renewal = Renewal(member, self._may_renew, store.has_room_for, lambda: group.now_ms, group.renewal_ms)
+        self.grants = Grants()
         member.start(progress, clean=report.clean)
         self.member = member
+
+    async def _may_renew(self, leader: str, stored: int | None) -> Verdict | None:
+        """Ask the leader whether this member may drop its log."""
+        group, target = self.group, self.group.members[leader]
+        await asyncio.sleep(0)
+        if target.member is None or frozenset((self.id, leader)) in group.cut:
+            raise RequestTimeout(f"{leader} does not respond")
+        if {self.id, leader} & group.old:
+            return None
+        return target.grants.answer(target.member.status(), self.id, stored, group.now_ms)
 
     def _link(self, to: str) -> _Link:
         wire: Any = Wire(self.group, self.id, to)
@@ -196,7 +212,7 @@ class Member:
         """
         assert self.member is not None
         member = self.member
-        for task in (member._persisting, member._flushing, member._saving, member._learning):
+        for task in (member._persisting, member._flushing, member._saving, member._learning, self.renewal.step):
             if task is not None:
                 task.cancel()
         for link in self.links.values():
@@ -252,7 +268,9 @@ class Member:
         assert member is not None
         reads = (link._reading for link in self.links.values())
         tasks = (member._persisting, member._flushing, member._saving, member._learning, *reads)
-        return member._is_scheduled or any(task is not None for task in tasks)
+        step = self.renewal.step
+        renews = step is not None and not step.done()
+        return member._is_scheduled or renews or any(task is not None for task in tasks)
 
     def dispatch(self) -> None:
         while self.member is not None and self.replica.has_more:
@@ -273,6 +291,8 @@ class Group:
         """A source of its own, so that other choices of a seed do not depend on these reads."""
         self.table_rng = random.Random(f"tables {seed}")
         self.now_ms = 0
+        self.renewal_ms = 0
+        """Time for which members keep logs that begin too late; 0 for ever."""
         self.network: list[tuple[str, str, tuple[bytes, dict[str, str]]]] = []
         self.cut: set[frozenset[str]] = set()
         self.old: set[str] = set()
@@ -396,6 +416,7 @@ class Group:
         for each in self.alive:
             assert each.member is not None
             each.member.tick()
+            each.renewal.tick()
             each.tables.tick()
 
     async def pass_time(self, ticks: int) -> None:

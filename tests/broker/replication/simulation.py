@@ -97,6 +97,7 @@ class Simulation:
         self.kinds: tuple[str, ...] = rng.choice(PROFILES)
         if Random(f"shortens {seed}").random() < SHORTENS:
             self.kinds = SHORTENING
+            self.group.renewal_ms = Random(f"renews {seed}").choice((0, 200))
         self.fault_chance = rng.choice((0.06, 0.15))
         self.loss = rng.choice((0.0, 0.05))
         self.reordering = rng.choice((0.0, 0.2))

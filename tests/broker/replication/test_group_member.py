@@ -182,7 +182,7 @@ def test_follower_whose_disk_stays_full_waits_and_votes(caplog: pytest.LogCaptur
             attempts.append(group.now_ms)
             raise DiskFull("cannot allocate a segment: No space left on device")
 
-        write, victim.replica.write = victim.replica.write, no_room  # type: ignore[method-assign]
+        write, victim.replica.write = victim.replica.write, no_room  # type: ignore[method-assign,assignment]
         group.send(leader)
         await group.pass_time(20_000 // TICK_MS)
         pauses = [after - before for before, after in pairwise(attempts)]

@@ -17,7 +17,7 @@ from raptormq.broker.replication.fixed_settings import FixedSettings
 from raptormq.broker.replication.links import Inbox, Links, LogRange
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.errors import BodyError, ServerError, StorageError
-from raptormq.protocol.bodies.replication import ReplicationState
+from raptormq.protocol.bodies.replication import ReplicationState, Verdict
 from raptormq.protocol.codes import RequestCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand
 from raptormq.raft import (
@@ -97,6 +97,9 @@ class NoQueries:
     """A member that must not receive requests."""
 
     def describe(self, restarting: str = "") -> ReplicationState:
+        raise AssertionError("there is no request")
+
+    def may_renew(self, member: str, stored: int | None) -> Verdict:
         raise AssertionError("there is no request")
 
     async def history(self) -> LogHistory:

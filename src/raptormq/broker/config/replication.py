@@ -50,6 +50,9 @@ class ReplicationSettings:
     shortened_wait_ms: int = setting(600_000, "dLegerShortenedLogWait", parse=integer(0, 86_400_000))
     """Time in ms without a leader after which a member may lead although its log begins after that of the group, so
     that messages are lost that another member may still have."""
+    shortened_renewal_ms: int = setting(60_000, "dLegerShortenedLogRenewal", parse=integer(0, 86_400_000))
+    """Time in ms for which a member keeps a log that begins after that of the group. Then it drops the log and copies
+    that of the leader, if the other members have all of it. 0 to keep it."""
 
     @property
     def addresses(self) -> dict[str, str]:

@@ -12,6 +12,8 @@ handlers or the client.
 ``member_files``    the Raft state of a member on its disk
 ``table_records``   topics, groups and offsets as records of the log
 ``log_history``     topic types and deletions that a member needs before it builds queues
+``renewal``         a member with a log that begins too late drops it and copies that of the leader
+``room``            what a member with a full disk cannot write, and when it tries again
 ``status``          status of the member and its group for operators and probes
 ``duplicate_ids``   detection of two processes with the same member id
 ``catch_up``        whether the member has every entry that was committed when it began to follow

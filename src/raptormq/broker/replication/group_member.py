@@ -181,9 +181,8 @@ class GroupMember:
         self._flushing: asyncio.Task[None] | None = None
         self._flush_begun: FlushMark | None = None
         self._progress = self._saved_progress = Progress()
-        self._progress_due_ms = 0
+        self._progress_due_ms = self._unconfirmed = 0
         self._saving: asyncio.Task[None] | None = None
-        self._unconfirmed = 0
         self._learning: asyncio.Task[None] | None = None
         self._restart_at_ms: int | None = None
         self._duplicate_ids = DuplicateIdDetector(options.election_ms)
@@ -191,7 +190,9 @@ class GroupMember:
         self.refused: RefusedRange | None = None
         """The range with damaged records for which the member waits."""
         self._waiting = Waiting(options.peers, options.election_ms, options.shortened_wait_ms)
-        self._shortage = ""
+        self._shortage = self._withdrawn = ""
+        self.shortage_remedy = ""
+        """Why the log of the member, which begins too late, is not replaced; empty if nothing prevents it."""
         self.conflict = ""
         """Reason why the member last refused an operation that would have lost or mixed data; empty if it refused none
         recently.
@@ -259,13 +260,44 @@ class GroupMember:
         self._drop_raft("this broker is shutting down")
         if self._learning is not None:
             self._learning.cancel()
-        for task in (self._persisting, self._flushing, self._saving, self._learning):
-            if task is not None:
-                await asyncio.gather(task, return_exceptions=True)
+        await self._end_tasks()
         try:
             await self._in_thread(lambda: self._files.save_progress(self._progress))
         except OSError as error:
             logger.warning("cannot save the commit position: %s", error)
+
+    async def _end_tasks(self) -> None:
+        for task in (self._persisting, self._flushing, self._saving, self._learning):
+            if task is not None:
+                await asyncio.gather(task, return_exceptions=True)
+
+    # --- renewal ---
+
+    async def withdraw(self, reason: str) -> int:
+        """Take no part in the group until :meth:`take_part`. Return the end of the log: the member confirms nothing
+        beyond it. ``reason`` is part of the remark.
+        """
+        self._withdrawn = f"member {self.id} {reason}"
+        self._drop_raft(self._withdrawn)
+        self._restart_at_ms = None
+        await self._end_tasks()
+        return self._store.end_offset
+
+    def take_part(self) -> None:
+        """Take part again after :meth:`withdraw`."""
+        if not self.halted:
+            self._withdrawn, self._restart_at_ms = "", self._clock()
+
+    async def renew(self) -> None:
+        """Give a member that has left the group a new identity: the next start empties its store, whose disk is then a
+        new one for the group.
+
+        Raises:
+            OSError: the identity could not be saved.
+        """
+        logger.warning("%s", self._withdrawn)
+        await self._in_thread(self._files.renew)
+        self.listeners.reset()
 
     # --- input ---
 
@@ -394,10 +426,24 @@ class GroupMember:
         """
         refused = "" if self.refused is None else self.refused.text
         if self._raft is None:
-            return self.halted or refused or self._lack_of_room or "its disk failed; it restarts shortly"
+            return (
+                self.halted
+                or self._withdrawn
+                or refused
+                or self._lack_of_room
+                or "its disk failed; it restarts shortly"
+            )
         return "; ".join(
             filter(
-                None, (self.conflict or refused, self.left, self._waiting.remark, self._shortage, self._lack_of_room)
+                None,
+                (
+                    self.conflict or refused,
+                    self.left,
+                    self._waiting.remark,
+                    self._shortage,
+                    self.shortage_remedy,
+                    self._lack_of_room,
+                ),
             )
         )
 

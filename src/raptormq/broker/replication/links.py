@@ -37,6 +37,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -48,7 +49,7 @@ from raptormq.broker.replication.log_history import LogHistory
 from raptormq.errors import BodyError, NoValidCopy, RaptorMQError, ServerError, StorageError
 from raptormq.logs import get_logger
 from raptormq.protocol.bodies.members import parse_integer
-from raptormq.protocol.bodies.replication import ReplicationState
+from raptormq.protocol.bodies.replication import ReplicationState, Verdict
 from raptormq.protocol.codes import RequestCode, ResponseCode
 from raptormq.protocol.command import CommandFlag, RemotingCommand, SerializeType, request, response_to
 from raptormq.protocol.headers.replication import DescribeReplicationRequestHeader
@@ -78,8 +79,9 @@ _RANGE_S = 10.0
 _COMPARE_S = 5.0
 _MAX_ANSWERING = 16
 """Maximum number of requests of other members that are answered at the same time."""
+_RENEWAL_S = 2.0
 _GROUP = "group"
-_RESTARTING = "restarting"
+_RESTARTING, _RENEWING, _STORED = "restarting", "renewing", "stored"
 _BEGIN, _LIMIT, _LACKS = "begin", "limit", "lacks"
 _LOG, _DIGEST, _COPIED = "log", "digest", "copied"
 _QUERIES = (RequestCode.DESCRIBE_REPLICATION, RequestCode.GET_LOG_HISTORY, RequestCode.READ_LOG_RANGE)
@@ -181,6 +183,18 @@ class Links:
         header = DescribeReplicationRequestHeader(restarting, self._group)
         answered = await self._pool.request(address, request(RequestCode.DESCRIBE_REPLICATION, header), seconds)
         return ReplicationState.from_json(answered.body)
+
+    async def may_renew(self, leader: str, member: str, stored: int | None) -> Verdict | None:
+        """Ask the leader whether ``member`` may drop its log (:mod:`~raptormq.broker.replication.renewal`). Return None
+        if the leader does not know the question.
+
+        Raises:
+            RaptorMQError: the leader did not respond, or its response is not a status.
+        """
+        header = DescribeReplicationRequestHeader(group=self._group, renewing=member, stored=stored)
+        question = request(RequestCode.DESCRIBE_REPLICATION, header)
+        answered = await self._pool.request(self._addresses.get(leader, ""), question, _RENEWAL_S)
+        return ReplicationState.from_json(answered.body).renewal
 
     async def history(self, member: str) -> LogHistory:
         """See :class:`~raptormq.broker.replication.group_member.Outbox`."""
@@ -394,6 +408,9 @@ class Queries(Protocol):
     def describe(self, restarting: str = "") -> ReplicationState:
         """Return the status of this member with a verdict on the restart of a member."""
 
+    def may_renew(self, member: str, stored: int | None) -> Verdict:
+        """Return whether ``member`` may drop its log (:mod:`~raptormq.broker.replication.renewal`)."""
+
     async def history(self) -> LogHistory:
         """Return the topic history of the log. Raises :class:`StorageError` if this member does not lead."""
 
@@ -494,8 +511,7 @@ class Inbox:
             self._note_other_group(request, group)
             return f"the message belongs to group {group!r:.80}, not to {self._group!r}"
         if request.code == RequestCode.DESCRIBE_REPLICATION:
-            state = self._queries.describe(request.ext_fields.get(_RESTARTING, ""))
-            answer(connection, request, response_to(request, body=state.to_json()))
+            answer(connection, request, response_to(request, body=self._described(request.ext_fields).to_json()))
             return None
         if is_query:
             self._answer_later(connection, request)
@@ -512,6 +528,14 @@ class Inbox:
         if not self._differs(message, request.ext_fields):
             received.append(message)
         return None
+
+    def _described(self, fields: Mapping[str, str]) -> ReplicationState:
+        state = self._queries.describe(fields.get(_RESTARTING, ""))
+        if (member := fields.get(_RENEWING)) is None:
+            return state
+        stored = fields.get(_STORED, "")
+        renewal = self._queries.may_renew(member, int(stored) if stored.isdecimal() else None)
+        return replace(state, renewal=renewal)
 
     def _answer_later(self, connection: Connection, request: RemotingCommand) -> None:
         if len(self._answering) >= _MAX_ANSWERING:

@@ -17,9 +17,9 @@ of the process, which loses no written bytes, from a crash of the machine, which
 says whether the process confirmed only flushed bytes. ``begin`` is the begin of the group's log, with the term of the
 leader that decided it, and ``lost`` the part of the log that the group has lost, absent if none
 (:mod:`raptormq.raft.begin`); version 0.2.0 writes neither. ``reset`` is present while the store must still be emptied.
-It is the position (offset, entries) at which the new log begins. ``left`` is present after a broker of another
-replication mode has opened the store: the mode, and the end of the log at that time (:meth:`MemberFiles.leave`);
-version 0.2.0 ignores it.
+It is the position (offset, entries) at which the new log begins. Without a group the disk then counts as a new one
+(:mod:`~raptormq.broker.replication.renewal`). ``left`` is present after a broker of another replication mode has opened
+the store: the mode, and the end of the log at that time (:meth:`MemberFiles.leave`); version 0.2.0 ignores it.
 
 ``dledgerCommit.json`` has a recent commit position and is written every few seconds. An outdated position is safe: the
 member confirms more records after its start::
@@ -154,6 +154,14 @@ class MemberFiles:
             value["left"] = self.left._asdict()
         self._state.save_bytes(dump_pretty(with_checksum(value)))
 
+    def renew(self) -> None:
+        """Save the state of a new disk, with a new incarnation: the next start empties the store first.
+
+        Raises:
+            OSError: the save failed. The file has its old or its new contents.
+        """
+        self.save(_new_disk(), (), sync_flush=False, reset=ZERO)
+
     def finish_reset(self, empty: Callable[[int], None]) -> None:
         """Complete a saved reset, if there is one. Must be called before the store is opened.
 
@@ -167,7 +175,8 @@ class MemberFiles:
         state = self.load()
         if state.reset is not None and state.left is None:  # otherwise it may have messages of another broker
             empty(state.reset.offset)
-            self.save_progress(Progress(state.reset, promises=self.load_progress().promises))
+            promises = self.load_progress().promises if state.hard_state.group else ()
+            self.save_progress(Progress(state.reset, promises=promises))
             self.save(state.hard_state, state.entries, sync_flush=state.sync_flush)
 
     def leave(self, mode: str, end: int) -> None:

@@ -23,6 +23,7 @@ from raptormq.broker.replication.links import Inbox, Links, LogRange, Refusal
 from raptormq.broker.replication.log_history import LogHistory
 from raptormq.broker.replication.member_files import MemberFiles, Progress
 from raptormq.broker.replication.refused_range import RefusedRange
+from raptormq.broker.replication.renewal import Grants, Renewal
 from raptormq.broker.replication.status import MODE, LagTimes, has_caught_up, may_restart, state_of
 from raptormq.broker.replication.table_records import TableRecords
 from raptormq.broker.roles import LeaderWork
@@ -143,6 +144,14 @@ class Replication:
             settings.self_id, options, store, files, self._links, _monotonic_ms, SystemRandom(), self._in_thread
         )
         self.copies = CopyComparison(self.member, self._links, store, self._in_thread, self._suspect, self._is_valid)
+        self._renewal = Renewal(
+            self.member,
+            lambda leader, stored: self._links.may_renew(leader, settings.self_id, stored),
+            store.has_room_for,
+            _monotonic_ms,
+            settings.shortened_renewal_ms,
+        )
+        self._grants = Grants()
         self.wants_restart = asyncio.Event()
         """Set when the broker must restart, because its store has to be emptied."""
         self._suspect_damage: Callable[[int, int], None] = lambda _offset, _size: None
@@ -194,6 +203,10 @@ class Replication:
     async def ask(self, member: str, restarting: str, seconds: float) -> ReplicationState:
         """Request the status of the group from another member. See :meth:`Links.describe`."""
         return await self._links.describe(member, restarting, seconds)
+
+    def may_renew(self, member: str, stored: int | None) -> Verdict:
+        """See :class:`~raptormq.broker.replication.links.Queries`."""
+        return self._grants.answer(self.member.status(), member, stored, _monotonic_ms())
 
     async def history(self) -> LogHistory:
         """See :class:`~raptormq.broker.replication.links.Queries`."""
@@ -468,6 +481,7 @@ class Replication:
         if self._forwarding is not None:
             await self._forwarding.stop()
         await self.inbox.stop()
+        await self._renewal.stop()
         await self.member.stop()
         await self._links.close()
         if self._server is not None:
@@ -669,6 +683,7 @@ class Replication:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
         self.member.tick()
+        self._renewal.tick()
         self.tables.tick()
         if self.member.leads:
             self._lags.sample(_monotonic_ms(), self._store.end_offset)

@@ -7,13 +7,14 @@
                   "answering": true}, ...],
      "damaged": [{"member": "n1", "offset": 700, "size": 120, "reason": "..."}, ...],
      "lost": {"begin": 0, "end": 700}, "missing": {"begin": 0, "end": 900}, "diverged": "...", "remark": "",
-     "restart": {"allowed": true, "reason": "..."}}
+     "restart": {"allowed": true, "reason": "..."}, "renewal": {"allowed": true, "reason": "..."}}
 
 ``damaged`` is the damage that the reporting member has found in its commit log and that is not repaired, at most
 :data:`MAX_DAMAGED` ranges. ``lost`` is the part of the commit log that the group has lost, absent if none, and
 ``missing`` the part that the reporting member lacks at the beginning. ``diverged`` is the reason why the member cannot
 follow its group, because its store has messages that the group does not have; absent if it can. ``restart`` is present
-if the request asked whether a member may be restarted.
+if the request asked whether a member may be restarted, ``renewal`` if it asked whether one may drop its log
+(:mod:`raptormq.broker.replication.renewal`).
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ class ReplicationState:
     missing: LostRange | None = None
     """What the log of this member lacks at its beginning and another one may have: consumers would skip it if this
     member led. Of a slave only messages that are younger than ``fileReservedTime`` count."""
+    renewal: Verdict | None = None
+    """Whether the member of the request may drop its log."""
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -161,8 +164,9 @@ class ReplicationState:
             value["diverged"] = self.diverged
         if self.missing is not None:
             value["missing"] = self.missing._asdict()
-        if self.restart is not None:
-            value["restart"] = {"allowed": self.restart.holds, "reason": self.restart.reason}
+        for name, verdict in (("restart", self.restart), ("renewal", self.renewal)):
+            if verdict is not None:
+                value[name] = {"allowed": verdict.holds, "reason": verdict.reason}
         return dumps(value)
 
     @classmethod
@@ -170,7 +174,6 @@ class ReplicationState:
         """Decode the body. Raises :class:`BodyError`."""
         value = loads_object(data)
         members, damaged = _objects_at(value, "members"), _objects_at(value, "damaged")
-        restart = object_at(value, "restart")
         return cls(
             text_at(value, "group", ""),
             text_at(value, "mode"),
@@ -183,11 +186,12 @@ class ReplicationState:
             text_at(value, "address", ""),
             tuple(map(CopyState.from_dict, members)),
             text_at(value, "remark", ""),
-            Verdict(flag_at(restart, "allowed"), text_at(restart, "reason", "")) if restart else None,
+            _verdict_at(value, "restart"),
             tuple(map(_damage, damaged)),
             _range_at(value, "lost"),
             text_at(value, "diverged", ""),
             _range_at(value, "missing"),
+            _verdict_at(value, "renewal"),
         )
 
 
@@ -205,6 +209,11 @@ def _damage(value: Mapping[str, Any]) -> Damage:
         parse_integer(value.get("size")),
         text_at(value, "reason", ""),
     )
+
+
+def _verdict_at(value: Mapping[str, Any], name: str) -> Verdict | None:
+    found = object_at(value, name)
+    return Verdict(flag_at(found, "allowed"), text_at(found, "reason", "")) if found else None
 
 
 def _range_at(value: Mapping[str, Any], name: str) -> LostRange | None:

@@ -13,11 +13,14 @@ class DescribeReplicationRequestHeader(Header):
     """31011: get the state of a broker group as one member sees it.
 
     If ``restarting`` is the id of a member, the leader also reports whether that member may be restarted. ``group`` is
-    set in requests between members.
+    set in requests between members, and so are ``renewing``, the id of a member that wants to drop its log, and
+    ``stored``, the end of that log once the member has left the group (:mod:`raptormq.broker.replication.renewal`).
     """
 
     restarting: str | None = None
     group: str | None = None
+    renewing: str | None = None
+    stored: int | None = None
 
 
 @dataclass(slots=True)

@@ -106,6 +106,13 @@ class Retention:
         self.disk_usage = self._filesystem.usage(self._folder)
         return self.disk_usage.used_ratio
 
+    def has_room_for(self, size: int) -> bool:
+        """Measure the volume; return whether it remains below ``disk_full_ratio`` with ``size`` bytes more."""
+        self.measure_disk()
+        usage = self.disk_usage
+        assert usage is not None
+        return usage.total - usage.free + size < self._config.disk_full_ratio * usage.total
+
     def run(self, now_ms: int, *, any_hour: bool = False, expired_only: bool = False) -> Callable[[], None] | None:
         """Select segments by the table of this module and remove them from the log. With ``any_hour`` expired segments
         are removed outside the hours of ``deleteWhen`` too. With ``expired_only`` younger segments are kept, however
