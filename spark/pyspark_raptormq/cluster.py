@@ -14,7 +14,7 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,15 +22,17 @@ import uvloop
 
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import MissingTopic, NameServerUnreachable, OptionError
+from pyspark_raptormq.marks import Stored
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, place_of
 from raptormq.client import EncryptionKeys, Perm, PullConsumer, PullResult, Sql, TopicRoute
 from raptormq.client.config import local_address
-from raptormq.errors import NoRoute, RaptorMQError, RequestTimeout, ServerError, TransportError
+from raptormq.errors import NoRoute, RaptorMQError, RecordError, RequestTimeout, ServerError, TransportError
 from raptormq.protocol.bodies.route import MASTER_ID
 from raptormq.protocol.bodies.staging import Ranges
 from raptormq.protocol.codes import ResponseCode
 from raptormq.protocol.message import MessageQueue
 from raptormq.protocol.message_id import UniqueIdFactory, encode_host
+from raptormq.protocol.record import decode_record
 
 if TYPE_CHECKING:
     from raptormq.client import AdminClient, Producer, ProducerConfig, StagedCommit, StagingClient
@@ -335,6 +337,33 @@ class Cluster:
             return len(found.body) / max(1, found.next_offset - first)
 
         return self._for_each(offsets, sample)
+
+    def stored_at(self, places: Sequence[tuple[MessageQueue, int]]) -> dict[tuple[MessageQueue, int], Stored]:
+        """Return where and when the messages at these offsets were stored. Messages that do not exist any more, and
+        those of brokers that do not return them, are left out.
+        """
+
+        async def find(queue: MessageQueue, offset: int) -> Stored | None:
+            try:
+                found = await self._consumer.pull(queue, offset, 1, max_bytes=1)
+                record = decode_record(found.body, check_crc=False) if found.body else None
+            except (RecordError, NoRoute):
+                return None
+            except ServerError as error:
+                if _is_temporary(error):
+                    raise
+                return None
+            return None if record is None else Stored(record.physical_offset, record.store_timestamp)
+
+        async def find_all() -> list[Stored | None]:
+            attempts = (
+                self._with_retries(lambda place=place: find(*place), self._retry_timeout_s)  # type: ignore[misc]
+                for place in places
+            )
+            return await asyncio.gather(*attempts)
+
+        found = zip(places, self.run(find_all()), strict=True)
+        return {place: stored for place, stored in found if stored is not None}
 
     def start_pull(
         self,

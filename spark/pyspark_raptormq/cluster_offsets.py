@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from pyspark_raptormq.data_loss import report_beyond_end, report_deleted, report_recreated
 from pyspark_raptormq.errors import BrokerUnavailable, MissingTopic, OptionError
+from pyspark_raptormq.marks import Stored
 from pyspark_raptormq.offsets import EARLIEST as EARLIEST_OFFSET
 from pyspark_raptormq.offsets import LATEST as LATEST_OFFSET
 from pyspark_raptormq.offsets import QueueOffsets, TopicIds, recreated, without
@@ -42,6 +43,7 @@ class Bounds(Protocol):
     def max_offsets(self, queues: Sequence[MessageQueue]) -> QueueOffsets: ...
     def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets: ...
     def bytes_per_offset(self, offsets: QueueOffsets, expression: str | Sql) -> dict[MessageQueue, float]: ...
+    def stored_at(self, places: Sequence[tuple[MessageQueue, int]]) -> dict[tuple[MessageQueue, int], Stored]: ...
 
 
 def selected_queues(options: SourceOptions, bounds: Bounds) -> list[MessageQueue]:

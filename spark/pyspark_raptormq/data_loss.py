@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pyspark_raptormq.errors import DataLoss
+from pyspark_raptormq.marks import Mark
 from raptormq.logs import get_logger
 
 log = get_logger(__name__)
@@ -24,6 +25,26 @@ def report_recreated(topic: str, broker_name: str, *, fail: bool) -> None:
             "or start the query with another checkpoint"
         )
     log.warning("%s; continuing with the first message of the new topic, because failOnDataLoss is false", what)
+
+
+def report_restored(mark: Mark, *, fail: bool) -> None:
+    """Log that a broker has another message at an offset than the query has read; the caller then continues at the
+    stored offsets.
+
+    Raises:
+        DataLoss: `fail` is set.
+    """
+    what = (
+        f"offset {mark.offset} of {mark.queue} has another message than these offsets were stored for: the store of"
+        f" {mark.queue.broker_name} was restored from a backup, or has lost messages, and offsets were assigned again"
+    )
+    if fail:
+        raise DataLoss(
+            f"{what}. To read what was stored since, stop the query and set the offsets of its checkpoint with"
+            f" 'raptormq spark offsets rewrite CHECKPOINT --to {mark.stored.time_ms + 1}', or set option failOnDataLoss"
+            " to false to continue at the stored offsets, which skips messages"
+        )
+    log.warning("%s; continuing at the stored offsets, because failOnDataLoss is false", what)
 
 
 def report_deleted(what: str, *, fail: bool) -> None:

@@ -2,19 +2,22 @@
 
 Entries are sorted by topic, broker and queue number, so that equal offsets have equal texts::
 
-    {"v": 3,
+    {"v": 4,
      "i": {"flights": {"broker-a": "5f0c..."}},               topic id per topic and broker
      "q": {"flights": {"broker-a": {"0": 123, "1": 98}}},     next offset to read, per queue
      "t": 1760000000000,                                      time at which other queues begin, in ms since 1970
+     "m": {"broker-a": ["flights", 0, 122, 73400320, 1759999999000]},      a message that was read, per broker
      "s": {"flights": {"broker-a": {"0": 100, "1": 98}}}}     start of the query, only until the first batch was read
 
-Version 2 has no field `t`, version 1 also no field `i`. A document has the lowest version with its fields. A topic that
-is deleted and created again gets another id (`raptormq.protocol.topic_ids`); a missing id is not compared, because
-brokers of Apache RocketMQ do not provide ids.
+Version 3 has no field `m`, version 2 also no field `t`, version 1 also no field `i`. A document has the lowest version
+with its fields. A topic that is deleted and created again gets another id (`raptormq.protocol.topic_ids`); a missing id
+is not compared, because brokers of Apache RocketMQ do not provide ids.
 
 `t` is the start of a query that does not start at the earliest offset: its `startingTimestamp`, or for "latest" the
 time of its first start. Queues that are not in the document begin with the first message of that time: queues that are
 newer, and queues of a broker that was down when the query started. Without `t` they begin with their first message.
+
+`m` has topic, queue and offset of a message, and where and when it was stored (`marks`).
 
 `s` is needed because Spark stores only the *end* of a batch, and requests the initial offset again when it replans the
 first batch. A start of "latest" would then have advanced, and messages would be skipped without notice.
@@ -41,10 +44,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark_raptormq.errors import OffsetFormatError
+from pyspark_raptormq.marks import Mark, Marks, Stored
 from raptormq.protocol.bodies.group_progress import GroupLag
 from raptormq.protocol.message import MessageQueue
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+_WITHOUT_MARKS = 3
 _WITHOUT_TIME = 2
 _WITHOUT_IDS = 1
 _FIRST = "f"
@@ -93,6 +98,8 @@ class StreamOffset:
     """Topic ids of the queues in `queues` and `start`, as far as known."""
     since_ms: int | None = None
     """Time in ms since 1970 at which queues begin that are not in `queues`; None for their first message."""
+    marks: Marks = field(default_factory=dict)
+    """A message that was read, by broker name."""
 
     @property
     def at_start(self) -> bool:
@@ -101,8 +108,7 @@ class StreamOffset:
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
-        version = _WITHOUT_TIME if self.topic_ids else _WITHOUT_IDS
-        document: dict[str, Any] = {"v": version if self.since_ms is None else FORMAT_VERSION}
+        document: dict[str, Any] = {"v": self._version}
         if self.topic_ids:
             by_topic: dict[str, dict[str, str]] = {}
             for topic, broker in sorted(self.topic_ids):
@@ -111,9 +117,22 @@ class StreamOffset:
         document["q"] = to_levels(self.queues)
         if self.since_ms is not None:
             document["t"] = self.since_ms
+        if self.marks:
+            document["m"] = {
+                broker: [mark.queue.topic, mark.queue.queue_id, mark.offset, *mark.stored]
+                for broker, mark in sorted(self.marks.items())
+            }
         if self.start is not None:
             document["s"] = to_levels(self.start)
         return document
+
+    @property
+    def _version(self) -> int:
+        if self.marks:
+            return FORMAT_VERSION
+        if self.since_ms is not None:
+            return _WITHOUT_MARKS
+        return _WITHOUT_TIME if self.topic_ids else _WITHOUT_IDS
 
 
 @dataclass(frozen=True)
@@ -197,7 +216,7 @@ def stream_offset(document: object) -> StreamOffset:
     given = _versioned_queues(document, lowest=0, allowed=("q", "s"))
     start = document.get("s")
     first = None if start is None else _from_levels(start, lowest=0)
-    return StreamOffset(given.queues, first, given.topic_ids, given.since_ms)
+    return StreamOffset(given.queues, first, given.topic_ids, given.since_ms, _marks(document.get("m", {})))
 
 
 class GivenOffsets(NamedTuple):
@@ -271,11 +290,16 @@ def _is_versioned(document: dict[str, Any]) -> bool:
 
 def _versioned_queues(document: dict[str, Any], *, lowest: int, allowed: tuple[str, ...]) -> GivenOffsets:
     version = document["v"]
-    if isinstance(version, bool) or version not in (_WITHOUT_IDS, _WITHOUT_TIME, FORMAT_VERSION):
+    later = {
+        _WITHOUT_IDS: (),
+        _WITHOUT_TIME: ("i",),
+        _WITHOUT_MARKS: ("i", "t"),
+        FORMAT_VERSION: ("i", "t", "m"),
+    }
+    if isinstance(version, bool) or not isinstance(version, int) or version not in later:
         raise OffsetFormatError(
             f"offset format version {version!r} is not supported; this connector writes version {FORMAT_VERSION}"
         )
-    later = {_WITHOUT_IDS: (), _WITHOUT_TIME: ("i",), FORMAT_VERSION: ("i", "t")}
     unknown = sorted(set(document) - {"v", *allowed, *later[version]})
     if unknown:
         raise OffsetFormatError(f"unknown field {unknown[0]!r} in an offset of version {version}")
@@ -293,6 +317,17 @@ def _topic_ids(levels: object) -> TopicIds:
                 raise OffsetFormatError(f"the id of {topic}@{broker} must be a string, not {topic_id!r:.40}")
             ids[topic, broker] = topic_id
     return ids
+
+
+def _marks(levels: object) -> Marks:
+    marks: Marks = {}
+    for broker, mark in _named_items(levels, "the marks", "broker"):
+        if not isinstance(mark, list) or len(mark) != 5 or not isinstance(mark[0], str) or not mark[0]:
+            raise OffsetFormatError(f"the mark of {broker} must be [topic, queue, offset, log offset, time]")
+        queue_id = _whole(mark[1], 0, _MAX_QUEUE_ID, "queue of a mark")
+        offset, log_offset, time_ms = (_whole(each, 0, _MAX_OFFSET, "number of a mark") for each in mark[2:])
+        marks[broker] = Mark(MessageQueue(mark[0], broker, queue_id), offset, Stored(log_offset, time_ms))
+    return marks
 
 
 def _from_levels(levels: object, *, lowest: int) -> QueueOffsets:

@@ -9,6 +9,7 @@
 - A topic of a pattern that is deleted with unread messages is a loss. Its offsets are removed.
 - If a queue ends before its start offset, messages were lost. It is then read from its first message.
 - If a topic was recreated, its unread messages were lost. Its queues are read from their first message.
+- If a broker has another message at an offset than was read, its store was restored from a backup (`marks`).
 - With Trigger.AvailableNow, the end offsets at the start of the query are final.
 
 Used by `stream_reader`.
@@ -32,7 +33,9 @@ from pyspark_raptormq.cluster_offsets import (
     with_topic_ids,
     without_recreated_topics,
 )
-from pyspark_raptormq.data_loss import report_beyond_end, report_recreated, report_topic_deleted
+from pyspark_raptormq.data_loss import report_beyond_end, report_recreated, report_restored, report_topic_deleted
+from pyspark_raptormq.marks import Mark, Marks, new_places, replaced
+from pyspark_raptormq.marks import place_of as place_of_mark
 from pyspark_raptormq.offsets import (
     Place,
     QueueOffsets,
@@ -161,11 +164,27 @@ class StreamProgress:
         anew = {queue for queue in ends if place_of(queue) in changed}
         moved = {queue: end for queue, end in ends.items() if end != begin[queue] or queue in anew}
         ids = _of_places(start.topic_ids | told, known | moved)
+        marks = self._marks(start, begin, moved, changed)
         if not moved and ids == start.topic_ids and known.keys() >= start.queues.keys():
             return start
         self._last_batch_s = self._clock()
         begun = known | {queue: begin[queue] for queue in anew}
-        return StreamOffset(known | moved, begun if start.at_start else None, ids, start.since_ms)
+        return StreamOffset(known | moved, begun if start.at_start else None, ids, start.since_ms, marks)
+
+    def _marks(self, start: StreamOffset, begin: QueueOffsets, moved: QueueOffsets, changed: Sequence[Place]) -> Marks:
+        """Compare the marks of the brokers with new messages, and return those of the end of the batch."""
+        kept = {broker: mark for broker, mark in start.marks.items() if place_of(mark.queue) not in changed}
+        brokers = {queue.broker_name for queue in moved}
+        compared = {broker: mark for broker, mark in kept.items() if broker in brokers}
+        new = new_places(begin, moved)
+        found = self._bounds.stored_at([*map(place_of_mark, compared.values()), *new]) if moved else {}
+        for mark in replaced(compared, found):
+            report_restored(mark, fail=self._options.fail_on_data_loss)
+            del kept[mark.queue.broker_name]
+        for queue, offset in new:
+            if (stored := found.get((queue, offset))) is not None:
+                kept[queue.broker_name] = Mark(queue, offset, stored)
+        return kept
 
     def _without_deleted(self, known: QueueOffsets, real: QueueOffsets) -> QueueOffsets:
         """Return the offsets without those of deleted topics."""
@@ -263,6 +282,10 @@ class StreamProgress:
         moved = {queue: offset for queue, offset in end.queues.items() if begin.get(queue) != offset}
         gone = recreated(end.topic_ids, self._bounds.topic_ids(sorted(moved))) if moved else []
         self._report_recreated(gone)
+        if not self._planned:  # an earlier run has planned the batch
+            marks = {broker: mark for broker, mark in end.marks.items() if place_of(mark.queue) not in gone}
+            for mark in replaced(marks, self._bounds.stored_at(list(map(place_of_mark, marks.values())))):
+                report_restored(mark, fail=self._options.fail_on_data_loss)
         ends = without(moved, gone)
         shrunk = [queue for queue, offset in ends.items() if offset < begin.get(queue, 0)]
         for queue in shrunk:

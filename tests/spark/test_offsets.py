@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_raptormq.errors import OffsetFormatError
+from pyspark_raptormq.marks import Mark, Stored
 from pyspark_raptormq.offsets import (
     EARLIEST,
     LATEST,
@@ -95,7 +96,8 @@ def test_relative_offsets_are_for_options_only() -> None:
         ("{", "not JSON"),
         ("[1]", "not a list"),
         ("null", "not null"),
-        ('{"v": 4, "q": {}}', "version 4"),
+        ('{"v": 5, "q": {}}', "version 5"),
+        ('{"v": 3, "q": {}, "m": {}}', "unknown field 'm'"),
         ('{"v": 2, "q": {}, "t": 1}', "unknown field 't'"),
         ('{"v": 3, "q": {}, "t": -1}', "time t must be a whole number from 0"),
         ('{"v": 3, "q": {}, "t": "1"}', "time t must be a whole number from 0"),
@@ -144,6 +146,26 @@ def test_assignment() -> None:
 def test_assignments_that_are_refused(text: str) -> None:
     with pytest.raises(OffsetFormatError):
         parse_assignment(text)
+
+
+def test_marks_are_in_documents_of_version_4() -> None:
+    marks = {"broker-a": Mark(A0, 4, Stored(73400320, 1_760_000_000_000))}
+    offset = StreamOffset({A0: 5}, None, {}, None, marks)
+    text = (
+        '{"v": 4, "q": {"flights": {"broker-a": {"0": 5}}},'
+        ' "m": {"broker-a": ["flights", 0, 4, 73400320, 1760000000000]}}'
+    )
+    assert json.dumps(offset.to_document()) == text
+    assert stream_offset(json.loads(text)) == offset
+    assert parse_offsets(text).queues == {A0: 5}, "options take the offsets of a checkpoint"
+
+
+@pytest.mark.parametrize(
+    "mark", ["[]", '"flights"', '["flights", 0, 4, 7]', "[7, 0, 4, 7, 1]", '["flights", -1, 4, 7, 1]']
+)
+def test_damaged_marks_are_refused(mark: str) -> None:
+    with pytest.raises(OffsetFormatError):
+        stream_offset(json.loads(f'{{"v": 4, "q": {{}}, "m": {{"broker-a": {mark}}}}}'))
 
 
 def test_the_time_at_which_other_queues_begin_is_in_documents_of_version_3() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_raptormq.connection import Connection
 from pyspark_raptormq.errors import DataLoss, MissingTopic, OptionError
+from pyspark_raptormq.marks import Mark, Stored
 from pyspark_raptormq.offsets import QueueOffsets, ReportedEnds, StreamOffset, TopicIds, place_of, stream_offset
 from pyspark_raptormq.options import Position, SourceOptions
 from pyspark_raptormq.stream_progress import StreamProgress
@@ -27,6 +28,9 @@ class Topic:
 
     def __init__(self, **bounds: tuple[int, int]) -> None:
         self.topic_id = ""
+        self.history: int | None = None
+        """Time at which all messages were stored; None for a broker that does not return single messages."""
+        self.compared: list[tuple[MessageQueue, int]] = []
         self.sizes: dict[MessageQueue, float] = {}
         self.sampled: list[QueueOffsets] = []
         self.bounds = {MessageQueue("t", "broker-a", int(name[1:])): pair for name, pair in bounds.items()}
@@ -56,6 +60,16 @@ class Topic:
 
     def offsets_by_time(self, queues: Sequence[MessageQueue], timestamp_ms: int) -> QueueOffsets:
         return {queue: self.bounds[queue][0] + timestamp_ms for queue in queues}
+
+    def stored_at(self, places: Sequence[tuple[MessageQueue, int]]) -> dict[tuple[MessageQueue, int], Stored]:
+        self.compared += places
+        if self.history is None:
+            return {}
+        return {place: Stored(place[1], self.history) for place in places if self._has(*place)}
+
+    def _has(self, queue: MessageQueue, offset: int) -> bool:
+        first, end = self.bounds.get(queue, (0, 0))
+        return first <= offset < end
 
     def bytes_per_offset(self, offsets: QueueOffsets, expression: str | Sql) -> dict[MessageQueue, float]:
         self.sampled.append(offsets)
@@ -423,6 +437,51 @@ def test_ends_are_asked_for_again_when_the_topic_is_made_again_meanwhile() -> No
     topic.topic_id = "old"
     following = StreamProgress(LENIENT, topic).advance(StreamOffset({Q0: 1}, None, {("t", "broker-a"): "old"}), None)
     assert following == StreamOffset({Q0: 3}, None, {("t", "broker-a"): "new"})
+
+
+def test_store_that_was_restored_and_has_grown_past_the_checkpoint_is_a_loss() -> None:
+    topic = Topic(q0=(0, 10), q1=(0, 200))
+    topic.history = 1
+    progress = StreamProgress(OPTIONS, topic)
+    read = progress.advance(progress.initial(), None)
+    assert read.marks == {"broker-a": Mark(Q1, 199, Stored(199, 1))}
+    topic.compared.clear()
+    assert progress.advance(read, None) is read
+    assert topic.compared == [], "there are no new messages"
+    topic.bounds[Q0] = (0, 12)
+    more = progress.advance(read, None)
+    assert topic.compared == [(Q1, 199), (Q0, 11)]
+    assert more.marks == {"broker-a": Mark(Q0, 11, Stored(11, 1))}
+    assert planned(StreamProgress(OPTIONS, topic), read, more) == ["t@broker-a:0[10, 12)"]
+
+    topic.bounds, topic.history = {Q0: (0, 15), Q1: (0, 300)}, 2
+    reason = "offset 11 of t@broker-a:0 has another message .* was restored from a backup.* --to 2'"
+    with pytest.raises(DataLoss, match=reason):
+        StreamProgress(OPTIONS, topic).advance(more, None)
+    with pytest.raises(DataLoss, match=reason):
+        StreamProgress(OPTIONS, topic).ranges(read, more)
+    after = StreamProgress(LENIENT, topic).advance(more, None)
+    assert after.queues == {Q0: 15, Q1: 300}
+    assert after.marks == {"broker-a": Mark(Q1, 299, Stored(299, 2))}
+    assert StreamProgress(OPTIONS, topic).advance(after, None) is after
+
+
+@pytest.mark.parametrize("mark", ["deleted by retention", "of a topic made again", "of a broker without answers"])
+def test_mark_that_cannot_be_compared_is_no_loss(mark: str) -> None:
+    topic = Topic(q0=(0, 10))
+    topic.history, topic.topic_id = 1, "old"
+    progress = StreamProgress(LENIENT, topic)
+    read = progress.advance(progress.initial(), None)
+    assert set(read.marks) == {"broker-a"}
+    topic.bounds[Q0] = (11, 20) if mark == "deleted by retention" else (0, 20)
+    topic.history = None if mark == "of a broker without answers" else 2
+    if mark == "of a topic made again":
+        topic.topic_id = "new"
+    else:
+        progress = StreamProgress(OPTIONS, topic)
+    following = progress.advance(read, None)
+    assert following.queues == {Q0: 20}
+    assert (following.marks == read.marks) is (topic.history is None)
 
 
 def test_bytes_are_shared_by_what_messages_are_large() -> None:
