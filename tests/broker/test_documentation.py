@@ -29,7 +29,10 @@ REQUESTS, SETTINGS, *OTHERS = (
 )
 PAGES = "".join((REQUESTS, SETTINGS, *OTHERS))
 
-FIELDS = {"attemptId", "isPublished", "maxMsgBytes", "maxMsgNums", "otherPassword", "switchTimerEngine", "topicId"}
+FIELDS = {
+    "attemptId", "isPublished", "maxMsgBytes", "maxMsgNums", "otherPassword", "readQueueNums", "switchTimerEngine",
+    "topicId", "withUnreadable",
+}  # fmt: skip
 """Names in the pages that are not settings: fields of requests, a command of mqadmin, and a file with the password of a
 super user.
 """

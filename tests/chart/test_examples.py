@@ -138,7 +138,7 @@ def test_the_production_example_loses_no_message_with_a_disk_or_a_node() -> None
         assert len(members) == 3
         for member in members:
             preferred = member["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-            (term,) = (each["podAffinityTerm"] for each in preferred)
+            term = max(preferred, key=lambda each: each["weight"])["podAffinityTerm"]
             assert term["topologyKey"] == "kubernetes.io/hostname"
             assert labels == term["labelSelector"]["matchLabels"].items()
             (protecting,) = (

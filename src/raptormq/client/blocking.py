@@ -305,6 +305,7 @@ class BlockingPullConsumer(Blocking[PullConsumer]):
     max_offset = _blocking(PullConsumer.max_offset)
     offset_by_time = _blocking(PullConsumer.offset_by_time)
     committed = _blocking(PullConsumer.committed)
+    members = _blocking(PullConsumer.members)
     commit = _blocking(PullConsumer.commit)
 
     def pull(
