@@ -58,9 +58,9 @@ test-client: install ## our client against a broker in a process of its own, and
 	$(call PYTEST,300) -m client tests/client
 	$(call PYTEST,600) --numprocesses=2 --dist=worksteal -m client tests/documentation
 
-test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (1500 s)
+test-faults: install ## killed brokers, partitions, full disks, power cuts, hostile peers (2400 s)
 	@$(INSTALL) commands cc
-	$(call PYTEST,1500) --timeout=300 --numprocesses=2 --dist=worksteal tests/faults
+	$(call PYTEST,2400) --timeout=300 --numprocesses=2 --dist=worksteal tests/faults
 
 test-simulation: install ## a simulated disk, cut at every operation; 5,000 simulated groups, 500 with real stores; three seeded bugs (1620 s)
 	$(call PYTEST,1500) --numprocesses=2 $(SIMULATIONS)
