@@ -246,20 +246,22 @@ class Cluster:
                 raise NoRoute(f"there is no broker group {given}; known are {', '.join(brokers) or 'none'}")
             if not brokers:
                 raise NoRoute("no broker is up")
-            chosen = given or brokers[0]
-            if not await staging.offers_staging(chosen):
-                raise OptionError(
-                    f"broker {chosen} does not support exactly-once writes: set stagedMessagesEnable = true, or"
-                    " remove exactlyOnce"
-                )
-            return chosen
+            return given or brokers[0]
 
         try:
-            return self._first_contact(f"coordinator {given or ''}", find)
+            chosen = self._first_contact(f"coordinator {given or ''}", find)
+            # A commit calls this, too. The group is known, so that its master comes back or another one is elected.
+            offers = self.run(self.with_retries(lambda: staging.offers_staging(chosen)))
         except NoRoute as error:
             if given is None:
                 raise
             raise OptionError(f"option coordinator: {error}") from error
+        if not offers:
+            raise OptionError(
+                f"broker {chosen} does not support exactly-once writes: set stagedMessagesEnable = true, or remove"
+                " exactlyOnce"
+            )
+        return chosen
 
     def commit_staged(
         self, staging: StagingClient, topic: str, broker: str, query: str, batch: int, decision: Mapping[str, Ranges]

@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from raptormq.client import Message
+from pyspark_raptormq import cluster
+from pyspark_raptormq.connection import Connection
+from raptormq.client import Message, ProducerConfig
 from tests.names import unique
 from tests.spark.sending import create_topic, send
 from tests.spark.task_progress import POLL_S, wait_for_tasks
@@ -91,6 +93,24 @@ def source(name_server: str) -> tuple[str, str]:
 
 def once(mark: str) -> Counter[str]:
     return Counter(f"{number}-{mark}" for number in range(ROWS))
+
+
+async def test_a_coordinator_whose_master_restarts_is_awaited(
+    tmp_path: Path, free_ports: Callable[[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A commit looks for the coordinator, too, and must not fail while the broker is not registered.
+    monkeypatch.setattr(cluster, "_FIRST_CONTACT_PATIENCE_S", 0.0)
+    groups = TwoGroups(tmp_path, free_ports(3))
+    async with groups.running():
+        await groups.kill("broker-a")
+        await groups.registered("broker-b")
+        connected = cluster.Cluster(Connection((groups.name_server,)))
+        finding = asyncio.create_task(
+            asyncio.to_thread(connected.coordinator, "broker-a", "producers", ProducerConfig())
+        )
+        await groups.start("broker-a")
+        assert await finding == "broker-a"
+        await asyncio.to_thread(connected.close)
 
 
 async def test_groups_that_die_before_they_publish_and_come_back_publish_once(

@@ -77,6 +77,7 @@ def test_a_checkpoint_from_before_there_were_ids_is_read_and_gets_them(
     lines = written.read_text().splitlines()
     document = json.loads(lines[-1])
     assert document.pop("i").keys() == {topic}
+    assert len(document.pop("m")) == 1
     written.write_text("\n".join([*lines[:-1], json.dumps(document | {"v": 1})]))
     (checkpoint / "offsets" / f".{written.name}.crc").unlink(missing_ok=True)
     run(spark, name_server, topic, checkpoint, Sink())  # no messages, but the query learns the id of the topic
