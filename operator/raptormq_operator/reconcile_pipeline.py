@@ -10,7 +10,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from raptormq.errors import RaptorMQError
@@ -29,7 +29,7 @@ from raptormq_operator.manifests.spark_application import spark_application
 from raptormq_operator.metrics import STEPS
 from raptormq_operator.model import names
 from raptormq_operator.model.cluster import Cluster
-from raptormq_operator.model.pipeline import Pipeline
+from raptormq_operator.model.pipeline import Pipeline, Reference
 from raptormq_operator.parts import ReconcilerParts
 from raptormq_operator.pipeline_plan import Decision, Phase, Seen, Step
 from raptormq_operator.pod_diagnostics import cut
@@ -249,26 +249,20 @@ class PipelineReconciler:
         return fault
 
     async def _missing_keys(self, pipeline: Pipeline) -> Verdict | None:
-        """Check the Secrets that the operator may read. The kubelet reports others that are missing."""
-        needed = ((pipeline.credentials_secret, ("accessKey", "secretKey")), (pipeline.tls_secret, ("ca.crt",)))
-        for name, keys in needed:
-            if name is None:
-                continue
-            try:
-                secret = await self._api.get("Secret", pipeline.namespace, name)
-            except KubeError as error:
-                if error.status != _FORBIDDEN:
-                    raise
-                continue
-            if secret is None:
-                return Verdict(Reason.SECRET_NOT_USABLE, f"Secret {name} does not exist")
-            if missing := [key for key in keys if key not in secret.get("data", {})]:
-                return Verdict(Reason.SECRET_NOT_USABLE, f"Secret {name} has no {' and no '.join(missing)}")
-        return None
+        """Check the Secrets with the credentials and certificates of the connector."""
+        secrets = ((pipeline.credentials_secret, ("accessKey", "secretKey")), (pipeline.tls_secret, ("ca.crt",)))
+        needed = [("Secret", name, frozenset(keys)) for name, keys in secrets if name is not None]
+        return await self._absent(pipeline, needed, Reason.SECRET_NOT_USABLE)
 
     async def _missing_objects(self, pipeline: Pipeline) -> Verdict | None:
-        """Check the objects that the spec refers to. The kubelet reports those that the operator may not read."""
-        for kind, name, keys in pipeline.references:
+        """Check the objects that the spec refers to."""
+        return await self._absent(pipeline, pipeline.references, Reason.REFERENCE_NOT_FOUND)
+
+    async def _absent(self, pipeline: Pipeline, needed: Iterable[Reference], reason: Reason) -> Verdict | None:
+        """Return the verdict for the first object that does not exist or lacks a key, from kinds, names and keys. The
+        kubelet reports those that the operator may not read.
+        """
+        for kind, name, keys in needed:
             try:
                 found = await self._api.get(kind, pipeline.namespace, name)
             except KubeError as error:
@@ -276,10 +270,10 @@ class PipelineReconciler:
                     raise
                 continue
             if found is None:
-                return Verdict(Reason.REFERENCE_NOT_FOUND, f"{kind} {name} does not exist")
+                return Verdict(reason, f"{kind} {name} does not exist")
             data = found.get("data", {}).keys() | found.get("binaryData", {}).keys()
             if missing := sorted(keys - data):
-                return Verdict(Reason.REFERENCE_NOT_FOUND, f"{kind} {name} has no {' and no '.join(missing)}")
+                return Verdict(reason, f"{kind} {name} has no {' and no '.join(missing)}")
         return None
 
     async def _checkpoint_fault(self, pipeline: Pipeline, seen: Seen) -> Verdict | None:
