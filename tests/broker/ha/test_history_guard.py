@@ -284,16 +284,22 @@ async def test_what_the_old_master_has_beyond_a_promotion_is_given_up(tmp_path: 
         assert f"ends at {end_of(follower)}, beyond that of this master" in reason, "its own slave has more messages"
 
 
+async def slave_of_a_stopped_master(brokers: Pair, port: int, ha_port: int) -> Broker:
+    """Start a slave with ports of its own, which has the message of a master. Return it when the master is stopped."""
+    master = await brokers.master()
+    slave = await brokers.slave(1, {"listenPort": str(port), "haListenPort": str(ha_port)})
+    async with connected(master) as peer:
+        await peer.send("t", b"first")
+    await become(lambda: end_of(slave) == end_of(master) > 0)
+    await master.stop()
+    return slave
+
+
 async def test_the_old_master_does_not_serve_beside_the_promoted_one(tmp_path: Path, free_ports: Ports) -> None:
     """The result does not depend on which log is longer."""
     ports = free_ports(4)
     async with pair(tmp_path, ports[:2]) as brokers:
-        master = await brokers.master()
-        slave = await brokers.slave(1, {"listenPort": str(ports[2]), "haListenPort": str(ports[3])})
-        async with connected(master) as peer:
-            await peer.send("t", b"first")
-            await become(lambda: end_of(slave) == end_of(master) > 0)
-        await master.stop()
+        slave = await slave_of_a_stopped_master(brokers, ports[2], ports[3])
         async with connected(slave) as peer:
             assert (await peer.call(RequestCode.PROMOTE)).code == ResponseCode.SUCCESS
             await become(lambda: assembly_of(slave).registrar.registered_count > 0)
@@ -339,12 +345,7 @@ async def test_a_promoted_master_stops_serving_after_a_later_promotion(tmp_path:
     """Also if it was not restarted since its own promotion."""
     ports = free_ports(4)
     async with pair(tmp_path, ports[:2]) as brokers:
-        master = await brokers.master()
-        first = await brokers.slave(1, {"listenPort": str(ports[2]), "haListenPort": str(ports[3])})
-        async with connected(master) as peer:
-            await peer.send("t", b"first")
-        await become(lambda: end_of(first) == end_of(master) > 0)
-        await master.stop()
+        first = await slave_of_a_stopped_master(brokers, ports[2], ports[3])
         await promote(first)
         second = await brokers.slave(2)
         async with connected(first) as peer:
